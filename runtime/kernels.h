@@ -5,6 +5,7 @@
 //   Outputs come first. All arrays are dense and row-major; a view may be longer than the kernel needs, never shorter.
 //   An output may not overlap an input unless the line says "in place".
 //   accumulate = false writes, true adds to what is there ("dw = ..." means that for every gradient of a parameter).
+//   A parameter's gradient (dwte, dwpe, dgamma, dbeta, dbias) may be an empty view: that parameter is frozen.
 //   The order of every sum depends on shapes alone, never on threads, alignment or timing.
 // Kernels are ordered on the stream that their object was made for. Errors: CHECK on types and sizes.
 #pragma once

@@ -1,0 +1,93 @@
+// train_gpt: trains a GPT, alone or under mpirun. Here errors become exit codes, and nowhere else:
+// 0 done, 2 usage, 3 data or checkpoint, 4 diverged, 1 anything else.
+#include <cstdlib>
+
+#include "dist/mpi/mpi_communicator.h"
+#include "dist/mpi/mpi_environment.h"
+#include "models/trainer/trainer.h"
+#include "runtime/cpu/backend.h"
+
+namespace {
+
+using namespace trencadis;
+
+int exit_code_of(const std::exception& error) {
+  if (dynamic_cast<const UsageError*>(&error)) return 2;
+  if (dynamic_cast<const DataError*>(&error)) return 3;
+  if (dynamic_cast<const DivergedError*>(&error)) return 4;
+  return 1;
+}
+
+// Parses on every rank and makes sure that all ranks were told the same.
+TrainOptions agree_on_options(int argc, char** argv, Communicator& world) {
+  TrainOptions options;
+  ErrorClass error_class = ErrorClass::none;
+  std::string error;
+  try {
+    options = parse_options(argc, argv, world.size());
+  } catch (const UsageError& e) {
+    error_class = ErrorClass::usage;
+    error = e.what();
+  }
+  agree_on_success(world, error_class, error);
+  const std::vector<std::string> told = exchange_texts(world, fingerprint(options));
+  std::string differences;
+  for (int r = 1; r < world.size(); ++r) {
+    const std::string difference = fingerprint_difference(told[0], 0, told[static_cast<size_t>(r)], r);
+    if (!difference.empty()) differences += (differences.empty() ? "" : "; ") + difference;
+  }
+  if (!differences.empty()) throw UsageError("the ranks were given different flags: " + differences);
+  return options;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  int rank = 0, size = 1;
+  try {
+    MpiEnvironment mpi;
+    rank = mpi.rank();
+    size = mpi.size();
+    bool settled = false;  // before: ranks fail together; after: one rank's error must end the others
+    try {
+      const bool under_mpirun = std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr;
+      const auto world = make_mpi_world();
+      const TrainOptions options = agree_on_options(argc, argv, *world);
+      if (!options.print_and_exit.empty()) {
+        if (rank == 0) fmt::print("{}", options.print_and_exit);
+        return 0;
+      }
+      const CoreShare cores = share_cores(*world);
+      Progress progress(rank == 0 ? options.progress : "off", options.max_steps, under_mpirun);
+      if (!cores.warning.empty()) progress.note("warning: " + cores.warning);
+      CpuOptions cpu;
+      cpu.threads = options.threads > 0 ? static_cast<int>(options.threads) : cores.threads;
+      progress.note(fmt::format("cpu: {} thread{} a rank", cpu.threads, cpu.threads > 1 ? "s" : ""));
+      Context context(make_cpu_backend(cpu));
+      CommOptions comm;
+      comm.timeout_seconds = static_cast<double>(options.timeout);
+      AbortFlag abort{false};
+      const auto group = make_mpi_world(comm, &abort, &context);
+      Trainer trainer(options, context, *group, progress);
+      settled = true;
+      try {
+        trainer.run();
+      } catch (...) {
+        abort = true;  // collectives that still wait for other ranks give up
+        throw;
+      }
+      return 0;
+    } catch (const std::exception& e) {
+      const bool together = !settled || dynamic_cast<const DivergedError*>(&e);
+      if (rank == 0 || !together) {
+        std::fflush(stdout);
+        fmt::print(stderr, "train_gpt: {}{}\n", size > 1 && !together ? fmt::format("rank {}: ", rank) : "", e.what());
+      }
+      if (!together && size > 1) mpi.abort(exit_code_of(e));
+      return exit_code_of(e);
+    }
+  } catch (const std::exception& e) {
+    fmt::print(stderr, "train_gpt: {}\n", e.what());
+    return exit_code_of(e);
+  }
+}

@@ -1,0 +1,38 @@
+// What ranks must settle before they train: who shares which cores, and that all were told the same.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "dist/communicator.h"
+
+namespace trencadis {
+
+// Every rank's text, by rank. Collective; counted as other traffic. Runs before there is a Context for training, so it
+// makes a small one of its own.
+std::vector<std::string> exchange_texts(Communicator& comm, const std::string& own);
+
+// A step that each rank does on its own and that may fail on some of them (reading flags, opening files): either all go
+// on, or all throw the same error, which names the ranks. `own_error` is empty where it worked; code is the class of
+// error.
+enum class ErrorClass { none, usage, data, other };
+void agree_on_success(Communicator& comm, ErrorClass own_class, const std::string& own_error);
+
+// How this rank may use the machine.
+struct CoreShare {
+  int threads = 1;      // compute threads: allowed cores / ranks that share them, at least 1
+  std::string warning;  // on rank 0: cores that no rank may use, and the flag that frees them; else empty
+};
+CoreShare share_cores(Communicator& comm);
+
+// SIGINT, SIGTERM and SIGUSR1 ask the run to end after the step; a second SIGINT or SIGTERM ends the process at once.
+class StopSignals {
+ public:
+  StopSignals();
+  ~StopSignals();
+  StopSignals(const StopSignals&) = delete;
+  StopSignals& operator=(const StopSignals&) = delete;
+  static int received();  // the signal's number, 0: none
+};
+
+}  // namespace trencadis

@@ -1,0 +1,113 @@
+#include "models/trainer/metrics.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "runtime/check.h"
+
+namespace trencadis {
+
+MetricsFile::MetricsFile(const std::string& path) : path_(path), file_(std::fopen(path.c_str(), "w")) {
+  if (!file_)
+    throw DataError(fmt::format("cannot write metrics to {}: {}; choose another --out-dir or --metrics off", path,
+                                std::strerror(errno)));
+}
+
+MetricsFile::~MetricsFile() { std::fclose(file_); }
+
+void MetricsFile::write(const StepRecord& r) {
+  using nlohmann::ordered_json;
+  // JSON has no NaN; null says that there is no such number.
+  const auto number = [](double x) { return std::isfinite(x) ? ordered_json(x) : ordered_json(nullptr); };
+  ordered_json line;
+  line["step"] = r.step;
+  line["train/loss"] = number(r.loss);
+  if (r.val_loss) line["val/loss"] = number(*r.val_loss);
+  line["lr"] = r.lr;
+  line["grad_norm"] = number(r.grad_norm);
+  line["tokens_per_sec"] = static_cast<double>(r.tokens) / std::max(1e-9, r.step_seconds);
+  line["step_ms"] = 1e3 * r.step_seconds;
+  line["tokens_seen"] = r.tokens_seen;
+  if (r.skipped) line["skipped"] = true;
+  for (size_t i = 0; i < 1 + kMemoryCategories; ++i) {
+    const std::string name =
+        i == 0 ? "peak_bytes" : fmt::format("{}_bytes", name_of(static_cast<MemoryCategory>(i - 1)));
+    std::vector<int64_t> by_rank;
+    for (const RankMemory& rank : r.memory) by_rank.push_back(rank[i]);
+    line["mem/" + name] = by_rank.empty() ? 0 : *std::max_element(by_rank.begin(), by_rank.end());
+    line["mem_by_rank/" + name] = by_rank;
+  }
+  for (CollectiveKind kind : {CollectiveKind::all_reduce, CollectiveKind::reduce_scatter, CollectiveKind::all_gather}) {
+    const CommCounters::Count& count = r.comm.at(Traffic::training, kind);
+    line[fmt::format("comm/{}_calls", name_of(kind))] = count.calls;
+    line[fmt::format("comm/{}_bytes", name_of(kind))] = count.bytes_sent;
+  }
+  const std::string text = line.dump() + "\n";
+  if (std::fwrite(text.data(), 1, text.size(), file_) != text.size() || std::fflush(file_) != 0)
+    throw DataError(fmt::format("cannot write metrics to {}: {}", path_, std::strerror(errno)));
+}
+
+std::string format_bytes(int64_t bytes) {
+  const double b = static_cast<double>(bytes);
+  if (b >= 1024.0 * 1024 * 1024) return fmt::format("{:.2f} GiB", b / (1024.0 * 1024 * 1024));
+  if (b >= 1024.0 * 1024) return fmt::format("{:.1f} MiB", b / (1024.0 * 1024));
+  return fmt::format("{:.1f} KiB", b / 1024);
+}
+
+std::string step_line(const StepRecord& r, int64_t max_steps) {
+  int64_t peak = 0;
+  for (const RankMemory& rank : r.memory) peak = std::max(peak, rank[0]);
+  std::string line =
+      fmt::format("step {}/{} | loss {:.4f} | norm {:.2f} | lr {:.1e} | {:.1f} ms | {:.0f} tok/s | mem {}", r.step,
+                  max_steps, r.loss, r.grad_norm, r.lr, 1e3 * r.step_seconds,
+                  static_cast<double>(r.tokens) / std::max(1e-9, r.step_seconds), format_bytes(peak));
+  if (r.val_loss) line += fmt::format(" | val {:.4f}", *r.val_loss);
+  if (r.skipped) line += " | SKIPPED: not finite";
+  return line;
+}
+
+Progress::Progress(const std::string& mode, int64_t max_steps, bool under_mpirun) : max_steps_(max_steps) {
+  const bool terminal = isatty(STDOUT_FILENO) != 0 && !under_mpirun;
+  mode_ = mode == "off" ? Mode::off : mode == "bar" || (mode == "auto" && terminal) ? Mode::bar : Mode::plain;
+}
+
+void Progress::step(const StepRecord& r) {
+  if (mode_ == Mode::off) return;
+  smoothed_seconds_ = shown_ == 0 ? r.step_seconds : 0.9 * smoothed_seconds_ + 0.1 * r.step_seconds;
+  ++shown_;
+  const auto now = std::chrono::steady_clock::now();
+  const bool last = r.step == max_steps_;
+  const double since = std::chrono::duration<double>(now - last_).count();
+  // A line for what must not be missed; otherwise as many as can be read.
+  const bool due = shown_ <= 10 || last || r.val_loss || r.skipped || since >= (mode_ == Mode::bar ? 0.1 : 2.0);
+  if (!due) return;
+  last_ = now;
+  if (mode_ == Mode::plain) {
+    fmt::print("{}\n", step_line(r, max_steps_));
+  } else {
+    constexpr int kWidth = 24;
+    const int done = static_cast<int>(kWidth * r.step / std::max<int64_t>(1, max_steps_));
+    const auto left = static_cast<int64_t>(smoothed_seconds_ * static_cast<double>(max_steps_ - r.step) + 0.5);
+    fmt::print("\r\033[K[{:=<{}}{: <{}}] {} left | {}", "", done, "", kWidth - done,
+               fmt::format("{}:{:02}", left / 60, left % 60), step_line(r, max_steps_));
+    bar_drawn_ = true;
+    if (r.val_loss || last || r.skipped) note("");
+  }
+  std::fflush(stdout);
+}
+
+void Progress::note(const std::string& line) {
+  if (mode_ == Mode::off) return;
+  if (bar_drawn_) fmt::print("\n");
+  bar_drawn_ = false;
+  if (!line.empty()) fmt::print("{}\n", line);
+  std::fflush(stdout);
+}
+
+}  // namespace trencadis

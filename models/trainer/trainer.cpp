@@ -1,0 +1,298 @@
+#include "models/trainer/trainer.h"
+
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+
+#include "models/trainer/sampling.h"
+
+namespace trencadis {
+
+namespace {
+
+// A local step that may fail: keeps the error for agree_on_success.
+template <typename F>
+void on_all_ranks(Communicator& world, F&& work) {
+  ErrorClass error_class = ErrorClass::none;
+  std::string error;
+  try {
+    work();
+  } catch (const UsageError& e) {
+    error_class = ErrorClass::usage;
+    error = e.what();
+  } catch (const DataError& e) {
+    error_class = ErrorClass::data;
+    error = e.what();
+  } catch (const std::exception& e) {
+    error_class = ErrorClass::other;
+    error = e.what();
+  }
+  agree_on_success(world, error_class, error);
+}
+
+GPTConfig gpt_config(const TrainOptions& o, int64_t vocab_size) {
+  GPTConfig config;
+  config.n_layer = o.n_layer;
+  config.n_head = o.n_head;
+  config.n_embd = o.n_embd;
+  config.block_size = o.block_size;
+  config.vocab_size = vocab_size;
+  config.tied = !o.untied;
+  config.dropout = static_cast<float>(o.dropout);
+  config.activation_checkpointing = o.activation_checkpointing;
+  return config;
+}
+
+ZeroOptions zero_options(const TrainOptions& o) {
+  ZeroOptions zero;
+  zero.stage = static_cast<int>(o.zero_stage);
+  zero.grad_accum = static_cast<int>(o.grad_accum);
+  zero.grad_clip = static_cast<float>(o.grad_clip);
+  zero.prefetch = static_cast<int>(o.prefetch);
+  zero.reshard_after_forward = o.reshard_after_forward;
+  zero.seed = static_cast<uint64_t>(o.seed);
+  return zero;
+}
+
+Schedule schedule_of(const TrainOptions& o) {
+  Schedule schedule;
+  schedule.kind = o.lr_schedule == "constant" ? ScheduleKind::constant
+                  : o.lr_schedule == "linear" ? ScheduleKind::linear
+                                              : ScheduleKind::cosine;
+  schedule.lr = o.lr;
+  schedule.min_lr = o.min_lr;
+  schedule.warmup_steps = o.warmup_steps;
+  schedule.max_steps = o.max_steps;
+  return schedule;
+}
+
+CommCounters difference(const CommCounters& after, const CommCounters& before) {
+  CommCounters delta = after;
+  for (int t = 0; t < kTrafficClasses; ++t)
+    for (int k = 0; k < kCollectiveKinds; ++k) {
+      delta.count[t][k].calls -= before.count[t][k].calls;
+      delta.count[t][k].elements_sent -= before.count[t][k].elements_sent;
+      delta.count[t][k].bytes_sent -= before.count[t][k].bytes_sent;
+    }
+  return delta;
+}
+
+}  // namespace
+
+Trainer::Trainer(const TrainOptions& options, Context& context, Communicator& world, Progress progress)
+    : options_(options),
+      world_(world),
+      chief_(world.rank() == 0),
+      progress_(std::move(progress)),
+      context_(context),
+      schedule_(schedule_of(options)) {
+  on_all_ranks(world, [&] { open_data(); });
+  model_ = std::make_unique<GPT>(gpt_config(options, dataset_.vocab_size));
+  AdamWOptions adamw;
+  adamw.beta1 = static_cast<float>(options.beta1);
+  adamw.beta2 = static_cast<float>(options.beta2);
+  adamw.weight_decay = static_cast<float>(options.weight_decay);
+  engine_ = std::make_unique<ZeroEngine>(context_, ZeroGroups{&world, nullptr}, model_->units(), make_adamw(adamw),
+                                         zero_options(options));
+  model_->set_observer(engine_.get());
+  on_all_ranks(world, [&] {
+    if (!chief_ || options_.metrics_path().empty()) return;
+    const std::filesystem::path path = options_.metrics_path();
+    std::error_code ignored;  // the file's own error says more
+    if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), ignored);
+    metrics_ = std::make_unique<MetricsFile>(path.string());
+  });
+}
+
+Trainer::~Trainer() = default;
+
+void Trainer::open_data() {
+  dataset_ = open_dataset(options_.train_data, options_.val_data, options_.vocab_size);
+  const int64_t T = options_.block_size;
+  train_ = std::make_unique<Batches>(
+      Batches::training(dataset_.train, T, dataset_.vocab_size, static_cast<uint64_t>(options_.seed)));
+  // The tenth that was split off for the user may be too short to validate; data named by the user may not.
+  if (options_.eval_steps > 0 && (!options_.val_data.empty() || dataset_.val.size() > T))
+    val_ = std::make_unique<Batches>(Batches::validation(dataset_.val, T, dataset_.vocab_size));
+}
+
+void Trainer::say(const std::string& line) {
+  if (chief_) progress_.note(line);
+}
+
+void Trainer::announce() {
+  say(dataset_.message);
+  say(fmt::format("model: {} layers, {} heads, {} channels, sequence {}, vocabulary {}: {:.2f} million parameters",
+                  options_.n_layer, options_.n_head, options_.n_embd, options_.block_size, dataset_.vocab_size,
+                  static_cast<double>(model_->parameter_count()) / 1e6));
+  say(fmt::format("run: {} rank{}, ZeRO stage {}, {} tokens a step ({} sequences x {} x {} micro-batch{})",
+                  world_.size(), world_.size() > 1 ? "s" : "", options_.zero_stage,
+                  options_.tokens_per_step(world_.size()), options_.batch_size * world_.size(), options_.block_size,
+                  options_.grad_accum, options_.grad_accum > 1 ? "es" : ""));
+  if (!val_ && options_.eval_steps > 0)
+    say(fmt::format("no validation: its {} tokens are fewer than one sequence and its target", dataset_.val.size()));
+}
+
+// Micro-batch m = a W + r of a step is this rank's a-th; samples are counted over the whole training.
+int64_t Trainer::sample_of(int64_t step, int64_t micro_batch) const {
+  const int64_t per_step = options_.batch_size * options_.grad_accum * world_.size();
+  return step * per_step + (micro_batch * world_.size() + world_.rank()) * options_.batch_size;
+}
+
+StepRecord Trainer::train_step(int64_t step) {
+  const auto start = std::chrono::steady_clock::now();
+  const CommCounters before = engine_->counters();
+  context_.memory().reset_peak();
+  const int64_t B = options_.batch_size, T = options_.block_size;
+  std::vector<int32_t> ids(static_cast<size_t>(B * T)), targets(ids.size());
+  for (int64_t a = 0; a < options_.grad_accum; ++a) {
+    ForwardState state;
+    state.training = true;
+    state.seed = static_cast<uint64_t>(options_.seed);
+    state.step = step;
+    state.first_sample = sample_of(step, a);
+    train_->fill(state.first_sample, B, ids.data(), targets.data());
+    const Tensor x = Tensor::from(context_, ids, {B, T}), y = Tensor::from(context_, targets, {B, T});
+    engine_->micro_batch(B * T, [&](const Tensor& totals) { return model_->loss(x, y, state, totals); });
+  }
+  const float lr = schedule_.at(step);
+  const StepResult result = engine_->step(lr, StopSignals::received());
+  StepRecord record;
+  record.step = step + 1;
+  record.loss = result.loss;
+  record.grad_norm = result.grad_norm;
+  record.lr = lr;
+  record.skipped = result.skipped;
+  record.tokens = options_.tokens_per_step(world_.size());
+  record.tokens_seen = record.tokens * record.step;
+  record.step_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  record.comm = difference(engine_->counters(), before);
+  stop_signal_ = result.flag;
+  return record;
+}
+
+void Trainer::gather_memory(StepRecord& record) {
+  RankMemory own;
+  own[0] = context_.memory().peak_total();
+  const BytesByCategory peak = context_.memory().peak();
+  std::copy(peak.begin(), peak.end(), own.begin() + 1);
+  const auto count = static_cast<int64_t>(own.size());
+  std::vector<int64_t> all(own.size() * static_cast<size_t>(world_.size()));
+  std::copy(own.begin(), own.end(), all.begin() + world_.rank() * count);
+  const View view(all.data(), count * world_.size());
+  world_.all_gather(view.slice(world_.rank() * count, count), view, context_.compute_stream(),
+                    {"memory of the ranks", Traffic::other});
+  record.memory.resize(static_cast<size_t>(world_.size()));
+  for (size_t r = 0; r < record.memory.size(); ++r)
+    std::copy_n(all.begin() + static_cast<int64_t>(r) * count, count, record.memory[r].begin());
+}
+
+// Mean loss over eval_steps micro-batches a rank of validation windows, the same ones each time.
+double Trainer::evaluate() {
+  const int64_t B = options_.batch_size, T = options_.block_size;
+  const Tensor totals = Tensor::zeros(context_, {kLossWords}, DType::i64, MemoryCategory::workspace, "loss totals");
+  std::vector<int32_t> ids(static_cast<size_t>(B * T)), targets(ids.size());
+  engine_->evaluate([&] {
+    for (int64_t i = 0; i < options_.eval_steps; ++i) {
+      if (i * world_.size() * B >= val_->windows()) break;
+      val_->fill((i * world_.size() + world_.rank()) * B, B, ids.data(), targets.data());
+      const Tensor x = Tensor::from(context_, ids, {B, T}), y = Tensor::from(context_, targets, {B, T});
+      model_->loss(x, y, {}, totals);
+    }
+  });
+  world_.all_reduce(totals, ReduceOp::sum, context_.compute_stream(), {"validation loss", Traffic::other});
+  int64_t words[kLossWords];
+  context_.copy_to_host(words, totals.view());
+  if (words[kLossNonFinite] > 0 || words[kLossTokens] == 0) return std::nan("");
+  return static_cast<double>(words[kLossFixedPoint]) * kLossUnit / static_cast<double>(words[kLossTokens]);
+}
+
+// All ranks compute the same logits and draw the same tokens: under stage 3 each forward gathers, and all must take
+// part.
+std::string Trainer::generate() {
+  std::vector<int32_t> tokens = encode_prompt(options_.prompt, dataset_.text, dataset_.vocab_size);
+  SamplingOptions sampling;
+  sampling.temperature = options_.temperature;
+  sampling.top_k = options_.top_k;
+  sampling.seed = static_cast<uint64_t>(options_.seed);
+  engine_->evaluate([&] {
+    for (int64_t i = 0; i < options_.sample_tokens; ++i) {
+      const auto length = std::min(static_cast<int64_t>(tokens.size()), options_.block_size);
+      const std::vector<int32_t> window(tokens.end() - length, tokens.end());
+      const Tensor logits = model_->next_token_logits(Tensor::from(context_, window, {1, length}));
+      tokens.push_back(sample_token(logits.to_vector(), sampling, generated_++));
+    }
+  });
+  return decode(tokens, dataset_.text);
+}
+
+void Trainer::run() {
+  const StopSignals signals;
+  announce();
+  int skips_in_a_row = 0;
+  int64_t step = 0;
+  for (; step < options_.max_steps && stop_signal_ == 0; ++step) {
+    StepRecord record = train_step(step);
+    gather_memory(record);
+    const bool last = step + 1 == options_.max_steps;
+    const auto due = [&](int64_t interval) { return last || (interval > 0 && (step + 1) % interval == 0); };
+    if (val_ && stop_signal_ == 0 && due(options_.eval_interval)) record.val_loss = evaluate();
+    if (metrics_) metrics_->write(record);
+    if (chief_) progress_.step(record);
+    if (options_.sample_tokens > 0 && !last && options_.sample_interval > 0 &&
+        (step + 1) % options_.sample_interval == 0)
+      say("--- sample\n" + generate() + "\n---");
+    last_ = std::move(record);
+    skips_in_a_row = last_.skipped ? skips_in_a_row + 1 : 0;
+    if (skips_in_a_row >= kMostSkips)
+      throw DivergedError(fmt::format(
+          "loss or gradient norm was not finite for {} steps in a row, up to step {} (loss {}, norm {}); lower "
+          "--lr, raise --warmup-steps, or set --grad-clip",
+          skips_in_a_row, step + 1, last_.loss, last_.grad_norm));
+  }
+  summarise(step);
+}
+
+void Trainer::summarise(int64_t steps_done) {
+  if (stop_signal_ != 0) say(fmt::format("stopped by signal {} after step {}", stop_signal_, steps_done));
+  if (engine_->steps_skipped() > 0)
+    say(fmt::format("{} steps were skipped: gradient or loss not finite", engine_->steps_skipped()));
+  if (steps_done > 0) {
+    const StagePlan plan = engine_->predict(model_->uses());
+    const auto row = [&](const char* name, size_t category, int64_t predicted) {
+      int64_t measured = 0;
+      for (const RankMemory& rank : last_.memory) measured = std::max(measured, rank[category]);
+      say(fmt::format("  {:<22} {:>14} {:>14}", name, predicted >= 0 ? format_bytes(predicted) : "",
+                      format_bytes(measured)));
+    };
+    say(fmt::format("  {:<22} {:>14} {:>14}", "memory, peak of a rank", "predicted", "measured"));
+    row("parameters", 1 + static_cast<size_t>(MemoryCategory::parameter), plan.peak.parameter);
+    row("gradients", 1 + static_cast<size_t>(MemoryCategory::gradient), plan.peak.gradient);
+    row("optimizer state", 1 + static_cast<size_t>(MemoryCategory::optimizer), plan.peak.optimizer);
+    row("activations", 1 + static_cast<size_t>(MemoryCategory::activation), -1);
+    row("communication", 1 + static_cast<size_t>(MemoryCategory::communication), -1);
+    row("all", 0, -1);
+    const auto traffic_row = [&](CollectiveKind kind, int64_t elements) {
+      const int64_t predicted = elements * (world_.size() - 1) / world_.size() * kF32;
+      const int64_t measured = last_.comm.at(Traffic::training, kind).bytes_sent;
+      if (predicted == 0 && measured == 0) return;
+      say(fmt::format("  {:<22} {:>14} {:>14}", name_of(kind), format_bytes(predicted), format_bytes(measured)));
+    };
+    if (world_.size() > 1) say("  sent, rank and step");
+    traffic_row(CollectiveKind::all_reduce, plan.all_reduce);
+    traffic_row(CollectiveKind::reduce_scatter, plan.reduce_scatter);
+    traffic_row(CollectiveKind::all_gather, plan.all_gather);
+  }
+  if (options_.sample_tokens > 0 && stop_signal_ == 0) {
+    const std::string text = generate();
+    say("--- sample\n" + text + "\n---");
+  }
+  if (metrics_) say("metrics: " + options_.metrics_path());
+  if (options_.digest) {
+    const uint32_t digest = engine_->digest();
+    if (chief_) fmt::print("digest {:08X}\n", digest);
+  }
+  std::fflush(stdout);
+}
+
+}  // namespace trencadis

@@ -1,0 +1,55 @@
+// Trainer: one training run, on one of its ranks. It owns nothing that teaches; it wires data, model, engine and
+// reports.
+#pragma once
+
+#include "dist/communicator.h"
+#include "models/data/dataset.h"
+#include "models/gpt/gpt.h"
+#include "models/trainer/launch.h"
+#include "models/trainer/metrics.h"
+#include "models/trainer/options.h"
+#include "optim/schedule.h"
+#include "zero/engine.h"
+
+namespace trencadis {
+
+class Trainer {
+ public:
+  // Collective: all ranks make one with the same options. Opens the data, takes memory, initialises. Throws what
+  // agree_on_success throws when a rank cannot. context and world must outlive it.
+  Trainer(const TrainOptions& options, Context& context, Communicator& world, Progress progress);
+  ~Trainer();
+
+  // Trains, evaluates, samples, reports. Throws DivergedError after kMostSkips skipped steps in a row.
+  void run();
+
+  static constexpr int kMostSkips = 8;
+
+ private:
+  void open_data();
+  void say(const std::string& line);  // rank 0, with progress
+  void announce();
+  StepRecord train_step(int64_t step);
+  double evaluate();
+  std::string generate();
+  void gather_memory(StepRecord& record);
+  void summarise(int64_t steps_done);
+  int64_t sample_of(int64_t step, int64_t micro_batch) const;
+
+  const TrainOptions options_;
+  Communicator& world_;
+  const bool chief_;  // rank 0
+  Progress progress_;
+  Context& context_;
+  Dataset dataset_;
+  std::unique_ptr<Batches> train_, val_;
+  std::unique_ptr<GPT> model_;
+  std::unique_ptr<ZeroEngine> engine_;
+  std::unique_ptr<MetricsFile> metrics_;
+  Schedule schedule_;
+  int64_t stop_signal_ = 0;  // what the ranks agreed on at the last step
+  StepRecord last_;          // of the last step, for the summary
+  int64_t generated_ = 0;    // tokens drawn so far
+};
+
+}  // namespace trencadis

@@ -1,0 +1,85 @@
+#include "runtime/cpu/backend.h"
+
+#include <cstring>
+#include <thread>
+
+#if defined(__linux__)
+#include <sched.h>
+#endif
+
+#include "runtime/cpu/arena.h"
+#include "runtime/cpu/cpu_kernels.h"
+#include "runtime/cpu/stream_kernels.h"
+#include "runtime/cpu/streams.h"
+
+namespace trencadis {
+
+namespace {
+
+// The compute stream's kernels use all threads of the pool. Those of another stream run on that stream's own thread,
+// beside the compute, and may not take the pool from it.
+class SingleThreadKernels {
+ public:
+  Kernels& kernels() { return kernels_; }
+
+ private:
+  ThreadPool pool_{1};
+  CpuKernels kernels_{pool_};
+};
+
+class CpuBackend final : public Backend {
+ public:
+  explicit CpuBackend(const CpuOptions& options) : arena_(options), pool_(options.threads) {}
+
+  Device device() const override { return {Device::Kind::cpu, 0}; }
+  Allocator& allocator() override { return arena_; }
+  Stream& compute_stream() override { return compute_; }
+  std::unique_ptr<Stream> make_stream(std::string name) override {
+    return std::make_unique<WorkerStream>(std::move(name));
+  }
+  Kernels& kernels() override { return kernels_; }
+  std::unique_ptr<Kernels> make_kernels(Stream& stream) override {
+    if (&stream == &compute_) return make_stream_kernels(stream, std::make_shared<CpuKernels>(pool_));
+    auto owner = std::make_shared<SingleThreadKernels>();
+    return make_stream_kernels(stream, std::shared_ptr<Kernels>(owner, &owner->kernels()));
+  }
+
+  // Device memory is host memory, and the compute stream has done all its work.
+  void copy_to_host(void* host, ConstView device) override {
+    if (device.bytes()) std::memcpy(host, device.data, static_cast<size_t>(device.bytes()));
+  }
+  void copy_from_host(View device, const void* host) override {
+    if (device.bytes()) std::memcpy(device.data, host, static_cast<size_t>(device.bytes()));
+  }
+
+ private:
+  ArenaAllocator arena_;
+  ThreadPool pool_;
+  CpuKernels kernels_{pool_};
+  InlineStream compute_{"compute"};
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> make_cpu_backend(CpuOptions options) {
+  CHECK(options.threads >= 1, "CpuOptions::threads is {}; give at least 1", options.threads);
+  return std::make_unique<CpuBackend>(options);
+}
+
+int allowed_cores() {
+#if defined(__linux__)
+  // A machine may have more cores than a fixed cpu_set_t holds: ask again with a larger set until the kernel is
+  // content.
+  for (int cores = CPU_SETSIZE; cores <= (1 << 20); cores *= 2) {
+    cpu_set_t* set = CPU_ALLOC(cores);
+    const size_t bytes = CPU_ALLOC_SIZE(cores);
+    const bool known = set && sched_getaffinity(0, bytes, set) == 0;
+    const int count = known ? CPU_COUNT_S(bytes, set) : 0;
+    CPU_FREE(set);
+    if (known) return std::max(1, count);
+  }
+#endif
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+}  // namespace trencadis

@@ -1,0 +1,89 @@
+// gemm() twice: on OpenBLAS where CMake finds it, else on Eigen. Here alone the choice shows.
+#include "runtime/cpu/gemm.h"
+
+#include <cmath>
+#include <limits>
+
+#include "runtime/check.h"
+
+#if defined(TRENCADIS_HAVE_OPENBLAS)
+#include <cblas.h>
+
+// In every OpenBLAS build, but not in every cblas.h.
+extern "C" void openblas_set_num_threads(int threads);
+#else
+#if defined(__GNUC__) && !defined(__clang__)
+// GCC 12 takes its own _mm512_undefined_ps() for a mistake wherever Eigen's loops inline it (its bug 105593).
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#endif
+#include <Eigen/Core>
+#endif
+
+namespace trencadis {
+
+#if defined(TRENCADIS_HAVE_OPENBLAS)
+
+void gemm(bool trans_a, bool trans_b, int64_t M, int64_t N, int64_t K, float alpha, const float* a, int64_t lda,
+          const float* b, int64_t ldb, float beta, float* c, int64_t ldc) {
+  // Our threads share out the tiles; a library thread under each would cut them again, by the number of threads.
+  static const bool one_thread = (openblas_set_num_threads(1), true);
+  (void)one_thread;
+  for (int64_t size : {M, N, K, lda, ldb, ldc})
+    CHECK(size >= 0 && size <= std::numeric_limits<int>::max(), "gemm of M {}, N {}, K {}: a size beyond cblas' int", M,
+          N, K);
+  if (M == 0 || N == 0) return;
+  const auto i = [](int64_t size) { return static_cast<int>(size); };
+  cblas_sgemm(CblasRowMajor, trans_a ? CblasTrans : CblasNoTrans, trans_b ? CblasTrans : CblasNoTrans, i(M), i(N), i(K),
+              alpha, a, i(lda), b, i(ldb), beta, c, i(ldc));
+}
+
+#else
+
+namespace {
+
+// For products so thin that Eigen would take its matrix-vector or coefficient path, which starts vectors at aligned
+// addresses: every element is one chain of fma in the order of k.
+void thin_gemm(bool trans_a, bool trans_b, int64_t M, int64_t N, int64_t K, float alpha, const float* a, int64_t lda,
+               const float* b, int64_t ldb, float* c, int64_t ldc) {
+  for (int64_t m = 0; m < M; ++m) {
+    for (int64_t n = 0; n < N; ++n) {
+      float sum = 0;
+      for (int64_t k = 0; k < K; ++k)
+        sum = std::fma(trans_a ? a[k * lda + m] : a[m * lda + k], trans_b ? b[n * ldb + k] : b[k * ldb + n], sum);
+      c[m * ldc + n] = std::fma(alpha, sum, c[m * ldc + n]);
+    }
+  }
+}
+
+}  // namespace
+
+// Eigen's matrix-matrix path packs both operands before it multiplies, so that addresses change no bit. It runs on this
+// thread alone: no OpenMP is switched on.
+void gemm(bool trans_a, bool trans_b, int64_t M, int64_t N, int64_t K, float alpha, const float* a, int64_t lda,
+          const float* b, int64_t ldb, float beta, float* c, int64_t ldc) {
+  CHECK(M >= 0 && N >= 0 && K >= 0, "gemm of M {}, N {}, K {}", M, N, K);
+  if (beta != 1.0f)
+    for (int64_t m = 0; m < M; ++m)
+      for (int64_t n = 0; n < N; ++n) c[m * ldc + n] = beta == 0.0f ? 0.0f : beta * c[m * ldc + n];
+  if (M == 0 || N == 0 || K == 0) return;
+  if (M == 1 || N == 1 || M + N + K < 32) return thin_gemm(trans_a, trans_b, M, N, K, alpha, a, lda, b, ldb, c, ldc);
+
+  using Matrix = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+  using Operand = Eigen::Map<const Matrix, Eigen::Unaligned, Eigen::OuterStride<> >;
+  const Operand left(a, trans_a ? K : M, trans_a ? M : K, Eigen::OuterStride<>(lda));
+  const Operand right(b, trans_b ? N : K, trans_b ? K : N, Eigen::OuterStride<>(ldb));
+  Eigen::Map<Matrix, Eigen::Unaligned, Eigen::OuterStride<> > result(c, M, N, Eigen::OuterStride<>(ldc));
+  if (trans_a && trans_b)
+    result.noalias() += alpha * left.transpose() * right.transpose();
+  else if (trans_a)
+    result.noalias() += alpha * left.transpose() * right;
+  else if (trans_b)
+    result.noalias() += alpha * left * right.transpose();
+  else
+    result.noalias() += alpha * left * right;
+}
+
+#endif
+
+}  // namespace trencadis

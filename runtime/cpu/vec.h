@@ -1,0 +1,305 @@
+// vec: sixteen f32 lanes, and the few functions on them that the CPU kernels need.
+//
+// Why our own: the compiler's vectoriser picks another formula for the head or tail of a loop, and libm's exp is a call
+// per element. Here one formula serves every element, so a result depends neither on where an array starts nor on where
+// it ends. Sixteen lanes are one AVX-512, two AVX2 or four NEON registers; the operators on a register are the vector
+// extensions of GCC and clang. Intrinsics stand only where the language has no word: fma, sqrt, masked memory.
+//
+// Invariants:
+//   - Only sums, products, fma, divisions, square roots and bit operations, each rounded once as IEEE-754 says: AVX2,
+//     AVX-512 and NEON give the same bits. No reciprocal estimates, no flush to zero.
+//   - sum() and max_of() fold the lanes in one fixed order: 8 apart, then 4, 2, 1.
+//   - A lane that is NaN stays NaN in exp, tanh and sum. max and min give their second operand when one is NaN.
+// The error bounds below are measured over all exponents by tests/runtime/test_vec.cpp.
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#if defined(__AVX2__) && defined(__FMA__)
+#include <immintrin.h>
+#endif
+
+namespace trencadis::vec {
+
+inline constexpr int64_t kLanes = 16;
+#if defined(__AVX512F__)
+inline constexpr int kRegisterBytes = 64;
+#elif defined(__AVX2__)
+inline constexpr int kRegisterBytes = 32;
+#else
+inline constexpr int kRegisterBytes = 16;
+#endif
+
+// Sixteen values of T (float or int32_t). Everything below is always inlined, so that they live in registers.
+template <typename T>
+struct Lanes {
+  typedef T Register __attribute__((vector_size(kRegisterBytes)));
+  static constexpr int kRegisters = 64 / kRegisterBytes;
+  Register part[kRegisters];
+
+  Lanes() = default;
+  // All lanes x; not explicit, so that `2.0f * v` can be written.
+  [[gnu::always_inline]] Lanes(T x) {
+    for (Register& p : part) p = x - Register{};
+  }
+  T operator[](int64_t lane) const { return part[lane / (kLanes / kRegisters)][lane % (kLanes / kRegisters)]; }
+};
+using F32 = Lanes<float>;
+using I32 = Lanes<int32_t>;  // also what comparisons give: -1 in a lane where it holds, else 0
+
+// -- operators, lane by lane ------------------------------------------------------------------------------------------
+
+// r.part[i] = f(a.part[i], ...) for every register.
+template <typename Result, typename F, typename... Operand>
+[[gnu::always_inline]] inline Result map(F f, const Operand&... operand) {
+  Result r;
+  for (int i = 0; i < Result::kRegisters; ++i) r.part[i] = f(operand.part[i]...);
+  return r;
+}
+
+[[gnu::always_inline]] inline F32 operator+(F32 a, F32 b) {
+  return map<F32>([](auto x, auto y) { return x + y; }, a, b);
+}
+[[gnu::always_inline]] inline F32 operator-(F32 a, F32 b) {
+  return map<F32>([](auto x, auto y) { return x - y; }, a, b);
+}
+[[gnu::always_inline]] inline F32 operator*(F32 a, F32 b) {
+  return map<F32>([](auto x, auto y) { return x * y; }, a, b);
+}
+[[gnu::always_inline]] inline F32 operator/(F32 a, F32 b) {
+  return map<F32>([](auto x, auto y) { return x / y; }, a, b);
+}
+[[gnu::always_inline]] inline F32& operator+=(F32& a, F32 b) { return a = a + b; }
+[[gnu::always_inline]] inline F32 operator-(F32 a) {
+  return map<F32>([](auto x) { return -x; }, a);
+}
+[[gnu::always_inline]] inline I32 operator<(F32 a, F32 b) {
+  return map<I32>([](auto x, auto y) { return x < y; }, a, b);
+}
+[[gnu::always_inline]] inline I32 operator>(F32 a, F32 b) {
+  return map<I32>([](auto x, auto y) { return x > y; }, a, b);
+}
+
+[[gnu::always_inline]] inline I32 operator+(I32 a, I32 b) {
+  return map<I32>([](auto x, auto y) { return x + y; }, a, b);
+}
+[[gnu::always_inline]] inline I32 operator-(I32 a, I32 b) {
+  return map<I32>([](auto x, auto y) { return x - y; }, a, b);
+}
+[[gnu::always_inline]] inline I32 operator&(I32 a, I32 b) {
+  return map<I32>([](auto x, auto y) { return x & y; }, a, b);
+}
+[[gnu::always_inline]] inline I32 operator|(I32 a, I32 b) {
+  return map<I32>([](auto x, auto y) { return x | y; }, a, b);
+}
+[[gnu::always_inline]] inline I32 operator<(I32 a, I32 b) {
+  return map<I32>([](auto x, auto y) { return x < y; }, a, b);
+}
+[[gnu::always_inline]] inline I32 operator>(I32 a, I32 b) {
+  return map<I32>([](auto x, auto y) { return x > y; }, a, b);
+}
+[[gnu::always_inline]] inline I32 operator<<(I32 a, int n) {
+  return map<I32>([n](auto x) { return x << n; }, a);
+}
+[[gnu::always_inline]] inline I32 operator>>(I32 a, int n) {
+  return map<I32>([n](auto x) { return x >> n; }, a);
+}
+
+// The same 64 bytes, read as the other type: no conversion of values.
+[[gnu::always_inline]] inline I32 bits(F32 x) {
+  return map<I32>([](auto part) { return I32::Register(part); }, x);
+}
+[[gnu::always_inline]] inline F32 from_bits(I32 x) {
+  return map<F32>([](auto part) { return F32::Register(part); }, x);
+}
+
+[[gnu::always_inline]] inline I32 lane_numbers() {
+  alignas(64) static constexpr int32_t numbers[kLanes] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  I32 r;
+  std::memcpy(&r, numbers, sizeof r);
+  return r;
+}
+
+template <typename T>
+[[gnu::always_inline]] inline Lanes<T> select(I32 mask, Lanes<T> yes, Lanes<T> no) {
+  return map<Lanes<T>>([](auto m, auto y, auto n) { return m ? y : n; }, mask, yes, no);
+}
+[[gnu::always_inline]] inline F32 max(F32 a, F32 b) {
+  return map<F32>([](auto x, auto y) { return x > y ? x : y; }, a, b);
+}
+[[gnu::always_inline]] inline F32 min(F32 a, F32 b) {
+  return map<F32>([](auto x, auto y) { return x < y ? x : y; }, a, b);
+}
+[[gnu::always_inline]] inline I32 max(I32 a, I32 b) {
+  return map<I32>([](auto x, auto y) { return x > y ? x : y; }, a, b);
+}
+[[gnu::always_inline]] inline F32 abs(F32 x) { return from_bits(bits(x) & 0x7fffffff); }
+
+// -- memory, at any alignment -----------------------------------------------------------------------------------------
+
+[[gnu::always_inline]] inline F32 load(const float* p) {
+  F32 x;
+  for (auto& part : x.part) {
+    std::memcpy(&part, p, sizeof part);
+    p += sizeof part / sizeof *p;
+  }
+  return x;
+}
+[[gnu::always_inline]] inline void store(float* p, F32 x) {
+  for (const auto& part : x.part) {
+    std::memcpy(p, &part, sizeof part);
+    p += sizeof part / sizeof *p;
+  }
+}
+
+// Lanes [0, n) from memory, the others `rest`; memory beyond n is not touched.
+[[gnu::always_inline]] inline F32 load(const float* p, int64_t n, float rest = 0) {
+  if (n >= kLanes) [[likely]]
+    return load(p);
+#if defined(__AVX512F__)
+  F32 x;
+  x.part[0] = _mm512_mask_loadu_ps(F32(rest).part[0], static_cast<__mmask16>((1u << n) - 1), p);
+  return x;
+#else
+  float x[kLanes];
+  for (int64_t i = 0; i < kLanes; ++i) x[i] = i < n ? p[i] : rest;
+  return load(x);
+#endif
+}
+[[gnu::always_inline]] inline void store(float* p, F32 x, int64_t n) {
+  if (n >= kLanes) [[likely]]
+    return store(p, x);
+#if defined(__AVX512F__)
+  _mm512_mask_storeu_ps(p, static_cast<__mmask16>((1u << n) - 1), x.part[0]);
+#else
+  for (int64_t i = 0; i < n; ++i) p[i] = x[i];
+#endif
+}
+
+// The loop of every kernel: body(i, lanes) for i = 0, 16, ...; lanes is 16 until the tail, which has the same formula.
+//   for_lanes(n, [&](int64_t i, int64_t lanes) { store(y + i, exp(load(x + i, lanes)), lanes); });
+template <typename Body>
+[[gnu::always_inline]] inline void for_lanes(int64_t n, Body&& body) {
+  // One call of body, so that compilers inline it: load() and store() test for the tail with a well-predicted branch.
+  for (int64_t i = 0; i < n; i += kLanes) body(i, n - i < kLanes ? n - i : kLanes);
+}
+
+// -- what the language has no operator for ----------------------------------------------------------------------------
+
+// a * b + c, rounded once.
+[[gnu::always_inline]] inline F32 fma(F32 a, F32 b, F32 c) {
+  return map<F32>(
+      [](auto x, auto y, auto z) {
+#if defined(__AVX512F__)
+        return _mm512_fmadd_ps(x, y, z);
+#elif defined(__AVX2__) && defined(__FMA__)
+        return _mm256_fmadd_ps(x, y, z);
+#else
+        // Compilers merge these lanes into one instruction where there is one (NEON: fmla).
+        for (int i = 0; i < kRegisterBytes / 4; ++i) z[i] = __builtin_fmaf(x[i], y[i], z[i]);
+        return z;
+#endif
+      },
+      a, b, c);
+}
+
+[[gnu::always_inline]] inline F32 sqrt(F32 a) {
+  return map<F32>(
+      [](auto x) {
+#if defined(__AVX512F__)
+        return _mm512_maskz_sqrt_ps(0xffff, x);  // GCC 12 warns of its own plain form
+#elif defined(__AVX2__) && defined(__FMA__)
+        return _mm256_sqrt_ps(x);
+#else
+        for (int i = 0; i < kRegisterBytes / 4; ++i) x[i] = std::sqrt(x[i]);
+        return x;
+#endif
+      },
+      a);
+}
+
+// Folds the lanes with f in the order of every horizontal reduction here: (0,8) (1,9) ..., then 4, 2 and 1 apart.
+template <typename T, typename F>
+[[gnu::always_inline]] inline T fold(Lanes<T> x, F f) {
+  typedef T Four __attribute__((vector_size(16)));
+  // Through 16-byte quarters: every target has them, and the compiler turns the copies into register moves.
+  Four q[4];
+  std::memcpy(q, &x, sizeof q);
+  const Four low = f(q[0], q[2]), high = f(q[1], q[3]);
+  const Four four = f(low, high);
+  const Four swapped = __builtin_shufflevector(four, four, 2, 3, 0, 1);
+  const Four two = f(four, swapped);
+  const Four one = f(two, Four(__builtin_shufflevector(two, two, 1, 0, 3, 2)));
+  return one[0];
+}
+[[gnu::always_inline]] inline float sum(F32 x) {
+  return fold(x, [](auto a, auto b) { return a + b; });
+}
+[[gnu::always_inline]] inline float max_of(F32 x) {
+  return fold(x, [](auto a, auto b) { return a > b ? a : b; });
+}
+[[gnu::always_inline]] inline int32_t max_of(I32 x) {
+  return fold(x, [](auto a, auto b) { return a > b ? a : b; });
+}
+
+// -- exp and tanh -----------------------------------------------------------------------------------------------------
+
+// x = n ln 2 + r with n an integer and |r| <= ln 2 / 2, for |x| < 2^20.
+struct Reduced {
+  I32 n;
+  F32 n_value, r;
+};
+[[gnu::always_inline]] inline Reduced reduce_by_ln2(F32 x) {
+  // Adding 1.5 * 2^23 leaves the nearest integer in the low bits of the sum.
+  const F32 magic = 12582912.0f;
+  const F32 shifted = fma(x, 1.44269504f, magic);
+  const F32 n = shifted - magic;
+  // ln 2 in two pieces, the first of 9 bits (Cody and Waite): n times it is exact.
+  F32 r = fma(n, -0.693359375f, x);
+  r = fma(n, 2.12194440e-4f, r);
+  return {bits(shifted) - bits(magic), n, r};
+}
+
+// exp(r) - 1 for |r| <= ln 2 / 2: r + r^2 q(r). The coefficients are those of Cephes' expf (S. Moshier).
+[[gnu::always_inline]] inline F32 expm1_reduced(F32 r) {
+  F32 q = 1.9875691500e-4f;
+  q = fma(q, r, 1.3981999507e-3f);
+  q = fma(q, r, 8.3334519073e-3f);
+  q = fma(q, r, 4.1665795894e-2f);
+  q = fma(q, r, 1.6666665459e-1f);
+  q = fma(q, r, 5.0000001201e-1f);
+  return fma(q, r * r, r);
+}
+
+// 2^n for -126 <= n <= 127.
+[[gnu::always_inline]] inline F32 power_of_two(I32 n) { return from_bits((n + 127) << 23); }
+
+// e^x, within 1.1 ulp; subnormal results are rounded, not flushed. Above 88.72 inf, below -103.98 zero, NaN stays NaN.
+[[gnu::always_inline]] inline F32 exp(F32 x) {
+  // Comparisons with NaN are false, so that it passes both lines.
+  const F32 lowest = -105.0f, highest = 89.0f;
+  x = select(x < lowest, lowest, x);
+  x = select(x > highest, highest, x);
+  const Reduced y = reduce_by_ln2(x);
+  const F32 p = expm1_reduced(y.r) + 1.0f;
+  // 2^n in two factors: n reaches 128 and -151, which one float's exponent cannot hold.
+  const I32 half = y.n >> 1;
+  return p * power_of_two(half) * power_of_two(y.n - half);
+}
+
+// tanh x = e / (e + 2) with e = exp(2|x|) - 1, within 3 ulp, also near 0 where it is x. +-inf gives +-1, NaN stays NaN.
+[[gnu::always_inline]] inline F32 tanh(F32 x) {
+  F32 z = abs(x) + abs(x);
+  const F32 highest = 40.0f;  // e / (e + 2) has long been 1 in f32
+  z = select(z > highest, highest, z);
+  const Reduced y = reduce_by_ln2(z);
+  const F32 scale = power_of_two(y.n);
+  const F32 e = fma(scale, expm1_reduced(y.r), scale - 1.0f);
+  const F32 t = e / (e + 2.0f);
+  return from_bits(bits(t) | (bits(x) & I32(std::bit_cast<int32_t>(0x80000000u))));
+}
+
+}  // namespace trencadis::vec

@@ -1,0 +1,88 @@
+#!/usr/bin/env bash
+# Installs what is missing, builds everything and runs every test. See --help.
+set -euo pipefail
+cd "$(dirname "$0")"
+
+help() {
+  cat <<'TEXT'
+Usage: ./test.sh [--quick] [--preset NAME]
+
+Builds in build/NAME and runs the tests with ctest. Without flags: the presets release (every test), asan and tsan (the
+unit tests, built with AddressSanitizer and UndefinedBehaviorSanitizer, and with ThreadSanitizer).
+
+  --quick         release only, and of it only the tests that take seconds (ctest label quick): under a minute
+  --preset NAME   this preset only: release, debug, portable, asan or tsan (CMakePresets.json)
+  --help          this text
+
+Exit code 0 if all passed. To run one test by hand: build/release/bin/test_runtime, or
+  ctest --preset release -R NAME
+TEXT
+}
+
+usage_error() {
+  echo "test.sh: $1 (see ./test.sh --help)" >&2
+  exit 2
+}
+
+presets=(release asan tsan)
+quick=no
+while [ $# -gt 0 ]; do
+  case "$1" in
+    --quick) quick=yes presets=(release) ;;
+    --preset)
+      [ $# -ge 2 ] || usage_error "--preset needs a name"
+      case "$2" in
+        release | debug | portable | asan | tsan) presets=("$2") ;;
+        *) usage_error "there is no preset '$2': release, debug, portable, asan or tsan" ;;
+      esac
+      shift
+      ;;
+    -h | --help) help && exit 0 ;;
+    *) usage_error "unknown flag '$1'" ;;
+  esac
+  shift
+done
+
+third_party/install.sh
+cores=$(nproc)
+# Open MPI refuses to start as root without these two.
+if [ "$(id -u)" -eq 0 ]; then
+  export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+fi
+export UBSAN_OPTIONS="${UBSAN_OPTIONS:-print_stacktrace=1}"
+
+# Runs a command; its output goes to a file and is shown only if it fails.
+quietly() {
+  local log=$1 status=0
+  shift
+  "$@" >"$log" 2>&1 </dev/null || status=$?
+  if [ $status -ne 0 ]; then
+    grep -v '^\[[0-9]*/[0-9]*\]' "$log" | tail -n 150 >&2  # without Ninja's progress
+    echo "test.sh: failed: $* (all of its output: $log)" >&2
+  fi
+  return $status
+}
+
+test_preset() {
+  local preset=$1 target=all begin=$SECONDS filter=()
+  case "$preset" in asan | tsan) target=unit_tests ;; esac
+  if [ $quick = yes ]; then
+    target=unit_tests filter=(-L quick)
+  fi
+  mkdir -p "build/$preset"
+  echo "== $preset: building"
+  quietly "build/$preset/configure.log" cmake --preset "$preset" || return 1
+  quietly "build/$preset/build.log" cmake --build "build/$preset" -j "$cores" --target $target || return 1
+  echo "== $preset: built in $((SECONDS - begin)) s, testing"
+  ctest --preset "$preset" -j "$cores" "${filter[@]}" </dev/null
+}
+
+failed=()
+for preset in "${presets[@]}"; do
+  test_preset "$preset" || failed+=("$preset")
+done
+if [ ${#failed[@]} -gt 0 ]; then
+  echo "test.sh: FAILED in: ${failed[*]} (after $SECONDS s)"
+  exit 1
+fi
+echo "test.sh: all passed in: ${presets[*]} (after $SECONDS s)"

@@ -1,0 +1,116 @@
+// The four strategies on a small MLP, four ranks as threads of this process: the same loss and the same bits, less
+// memory.
+#include <thread>
+
+#include "dist/thread/thread_communicator.h"
+#include "layers/layers.h"
+#include "runtime/cpu/backend.h"
+#include "zero/engine.h"
+
+using namespace trencadis;
+
+constexpr int kRanks = 4, kSteps = 20;
+constexpr int64_t kRows = 8, kWidth = 64, kClasses = 10;  // rows per rank and step
+
+// [model]
+// Three layers, each a unit: it is gathered, reduced and freed as one.
+struct MLP3 : Module {
+  Linear in{kWidth, kWidth, Initialiser::normal(0.1f)}, middle{kWidth, kWidth, Initialiser::normal(0.1f)},
+      out{kWidth, kClasses, Initialiser::normal(0.1f)};
+  RegionObserver* observer = nullptr;
+
+  MLP3() {
+    add_child("in", in);
+    add_child("middle", middle);
+    add_child("out", out);
+    assign_names();
+  }
+
+  std::vector<Unit> units() {
+    return {{"in", in.parameters()}, {"middle", middle.parameters()}, {"out", out.parameters()}};
+  }
+
+  static std::vector<RegionUse> uses() {
+    std::vector<RegionUse> uses(3);
+    for (int i = 0; i < 3; ++i) uses[static_cast<size_t>(i)].unit = i;
+    uses[2].backward_follows = true;  // the loss: backward starts with this unit
+    return uses;
+  }
+
+  // x (rows, width) -> the sum of the rows' losses
+  Variable loss(const Tensor& x, const Tensor& labels, const Tensor& totals) {
+    Variable y(x);
+    for (int i = 0; i < 3; ++i) {
+      const Linear& layer = i == 0 ? in : i == 1 ? middle : out;
+      y = region(observer, uses()[static_cast<size_t>(i)], false, {y},
+                 [&, i](const std::vector<Variable>& v) -> std::vector<Variable> {
+                   if (i == 2) return {softmax_cross_entropy(layer.forward(v[0]), labels, totals)};
+                   return {bias_gelu(layer.product(v[0]), layer.bias.variable)};
+                 })[0];
+    }
+    return y;
+  }
+};
+// [end]
+
+// A point cloud per class; row n is a function of n alone.
+void make_rows(int64_t first, std::vector<float>& x, std::vector<int32_t>& labels) {
+  for (int64_t r = 0; r < kRows; ++r) {
+    labels[static_cast<size_t>(r)] = static_cast<int32_t>((first + r) % kClasses);
+    for (int64_t c = 0; c < kWidth; ++c) {
+      const auto n = static_cast<uint32_t>((first + r) * kWidth + c);
+      const float noise = static_cast<float>(philox({n, 0, 0, 0}, 1)[0]) / 4294967296.0f - 0.5f;
+      x[static_cast<size_t>(r * kWidth + c)] = noise + (c % kClasses == labels[static_cast<size_t>(r)] ? 1.0f : 0.0f);
+    }
+  }
+}
+
+struct Outcome {
+  double loss = 0;
+  uint32_t digest = 0;
+  BytesByCategory rest{}, peak{};
+};
+
+// [rank]
+// What one rank does. Nothing here depends on the stage.
+Outcome train(int stage, Communicator& world) {
+  Context context(make_cpu_backend());
+  MLP3 model;
+  ZeroOptions options;
+  options.stage = stage;
+  options.grad_clip = 1.0f;
+  ZeroEngine engine(context, {&world, nullptr}, model.units(), make_adamw({}), options);
+  model.observer = &engine;
+
+  Outcome outcome;
+  std::vector<float> x(kRows * kWidth);
+  std::vector<int32_t> labels(kRows);
+  for (int64_t step = 0; step < kSteps; ++step) {
+    make_rows((step * kRanks + world.rank()) * kRows, x, labels);
+    engine.micro_batch(kRows, [&](const Tensor& totals) {
+      return model.loss(Tensor::from(context, x, {kRows, kWidth}), Tensor::from(context, labels, {kRows}), totals);
+    });
+    outcome.loss = engine.step(1e-2f).loss;
+  }
+  outcome.rest = context.memory().live();
+  outcome.peak = context.memory().peak();
+  outcome.digest = engine.digest();
+  return outcome;
+}
+// [end]
+
+int main() {
+  fmt::print("stage  loss    digest    P rest  G rest  O rest   P peak  G peak   (bytes of rank 0)\n");
+  for (int stage = 0; stage < kStages; ++stage) {
+    auto ranks = make_thread_communicators(kRanks);
+    std::vector<Outcome> outcomes(kRanks);
+    std::vector<std::thread> threads;
+    for (size_t r = 0; r < kRanks; ++r) threads.emplace_back([&, r] { outcomes[r] = train(stage, *ranks[r]); });
+    for (std::thread& t : threads) t.join();
+    const Outcome& o = outcomes[0];
+    const auto P = static_cast<size_t>(MemoryCategory::parameter), G = static_cast<size_t>(MemoryCategory::gradient),
+               O = static_cast<size_t>(MemoryCategory::optimizer);
+    fmt::print("{:>5}  {:.4f}  {:08X}  {:>6}  {:>6}  {:>6}   {:>6}  {:>6}\n", stage, o.loss, o.digest, o.rest[P],
+               o.rest[G], o.rest[O], o.peak[P], o.peak[G]);
+  }
+}
