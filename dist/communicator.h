@@ -50,6 +50,9 @@ struct CommCounters {
     return count[static_cast<int>(traffic)][static_cast<int>(kind)];
   }
   Count& at(Traffic traffic, CollectiveKind kind) { return count[static_cast<int>(traffic)][static_cast<int>(kind)]; }
+
+  CommCounters& operator+=(const CommCounters& other);
+  CommCounters operator-(const CommCounters& earlier) const;  // what was sent since
 };
 
 struct CommOptions {

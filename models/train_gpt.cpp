@@ -4,6 +4,7 @@
 
 #include "dist/mpi/mpi_communicator.h"
 #include "dist/mpi/mpi_environment.h"
+#include "models/trainer/plan_report.h"
 #include "models/trainer/trainer.h"
 #include "runtime/cpu/backend.h"
 
@@ -40,6 +41,22 @@ TrainOptions agree_on_options(int argc, char** argv, Communicator& world) {
   return options;
 }
 
+PlanRequest plan_request(const TrainOptions& options, int world) {
+  PlanRequest request;
+  request.world = options.plan_world > 0 ? static_cast<int>(options.plan_world) : world;
+  request.parameters = options.plan_parameters;
+  // No data is opened for a plan; the presets named gpt2 stand for its tokens.
+  request.model = gpt_config(options, options.vocab_size > 0               ? options.vocab_size
+                                      : options.preset.starts_with("gpt2") ? 50257
+                                                                           : 256);
+  request.batch_size = options.batch_size;
+  request.grad_accum = static_cast<int>(options.grad_accum);
+  request.prefetch = static_cast<int>(options.prefetch);
+  request.reshard_after_forward = options.reshard_after_forward;
+  request.device_memory = options.plan_device_memory;
+  return request;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -55,6 +72,10 @@ int main(int argc, char** argv) {
       const TrainOptions options = agree_on_options(argc, argv, *world);
       if (!options.print_and_exit.empty()) {
         if (rank == 0) fmt::print("{}", options.print_and_exit);
+        return 0;
+      }
+      if (options.plan) {
+        if (rank == 0) fmt::print("{}", plan_report(plan_request(options, size)));
         return 0;
       }
       const CoreShare cores = share_cores(*world);

@@ -51,10 +51,17 @@ ZeroEngine::ZeroEngine(Context& context, ZeroGroups groups, const std::vector<Un
   check_equal_start();
 }
 
-// Collectives under way still use memory and communicators.
 ZeroEngine::~ZeroEngine() {
+  // Collectives under way still use memory and communicators.
   gather_stream_.reset();
   reduce_stream_.reset();
+  // The model lives on, but its parameters' memory goes with the engine.
+  for (const FlatUnit& layout : layouts_)
+    for (const FlatSegment& segment : layout.segments)
+      for (const FlatEntry& entry : segment.entries()) {
+        entry.parameter->variable.bind(Tensor());
+        entry.parameter->variable.take_gradient();
+      }
 }
 
 // Each rank draws what it holds: all of it, or under stage 3 its shard. Nothing is sent, and nothing exists twice.
@@ -72,9 +79,11 @@ void ZeroEngine::initialise_parameters() {
 }
 
 // Ranks that hold copies must hold equal ones: another libm on another host would round the initial values differently.
+// Shards have no copy to be compared with; that they are cut from one whole is a matter of the seed.
 void ZeroEngine::check_equal_start() {
   if (rt_.world == 1) return;
   Crc32c crc;
+  crc.update(&options_.seed, sizeof options_.seed);
   for (const UnitState& unit : rt_.units)
     for (const SegmentState& segment : unit.segments) {
       if (segment.master.range.size() != segment.layout->padded()) continue;  // a shard: no other rank has it
@@ -90,8 +99,8 @@ void ZeroEngine::check_equal_start() {
   rt_.context.copy_to_host(digests.data(), all.view());
   for (int r = 1; r < rt_.world; ++r)
     CHECK(digests[static_cast<size_t>(r)] == digests[0],
-          "rank {} starts from other parameters ({:08X}) than rank 0 ({:08X}); run the same binary on the same "
-          "processors",
+          "rank {} starts from other parameters ({:08X}) than rank 0 ({:08X}); give all ranks the same seed, and run "
+          "the same binary on the same processors",
           r, digests[static_cast<size_t>(r)], digests[0]);
 }
 
@@ -182,6 +191,7 @@ StepResult ZeroEngine::step(float lr, int64_t flag) {
   CHECK(micro_batches_ == options_.grad_accum, "step() after {} of {} micro-batches", micro_batches_,
         options_.grad_accum);
   micro_batches_ = 0;
+  rt_.traffic = Traffic::training;  // an evaluation may have come in between
   Kernels& kernels = rt_.context.kernels();
   const View control = control_;
   for (UnitState& unit : rt_.units) rt_.compute().wait(unit.reduced);
@@ -204,6 +214,8 @@ StepResult ZeroEngine::step(float lr, int64_t flag) {
   rt_.context.copy_to_host(words, control);  // the step's one host synchronisation
 
   StepResult result;
+  const CommCounters now = counters();
+  result.traffic = now - std::exchange(counted_, now);
   result.flag = words[kFlag];
   result.tokens = words[kTotals + kLossTokens];
   const double count = static_cast<double>(std::max<int64_t>(1, result.tokens));
@@ -301,15 +313,7 @@ StagePlan ZeroEngine::predict(const std::vector<RegionUse>& uses) const {
 
 CommCounters ZeroEngine::counters() const {
   CommCounters sum;
-  for (const Communicator* comm : {gather_comm_.get(), reduce_comm_.get(), control_comm_.get()}) {
-    const CommCounters part = comm->counters();
-    for (int t = 0; t < kTrafficClasses; ++t)
-      for (int k = 0; k < kCollectiveKinds; ++k) {
-        sum.count[t][k].calls += part.count[t][k].calls;
-        sum.count[t][k].elements_sent += part.count[t][k].elements_sent;
-        sum.count[t][k].bytes_sent += part.count[t][k].bytes_sent;
-      }
-  }
+  for (const Communicator* comm : {gather_comm_.get(), reduce_comm_.get(), control_comm_.get()}) sum += comm->counters();
   return sum;
 }
 

@@ -44,6 +44,9 @@ struct StepResult {
   double grad_max = 0;   // largest |element| of it: the infinity norm
   bool skipped = false;  // nothing was updated: loss or gradient not finite, or no valid token
   int64_t flag = 0;      // the largest flag that a rank gave
+  // What this rank sent since the step before looked: the gathers after that step's update (stages 1 and 2), which run
+  // under this step's forward, and this step's gathers and reductions.
+  CommCounters traffic;
 };
 
 class ZeroEngine final : public RegionObserver {
@@ -105,6 +108,7 @@ class ZeroEngine final : public RegionObserver {
   std::unique_ptr<ShardingStrategy> strategy_;
   UseOrder training_order_, evaluation_order_;
   Tensor control_;
+  CommCounters counted_;   // what earlier steps have reported
   int micro_batches_ = 0;  // of the step under way
   int64_t tokens_per_micro_batch_ = 0;
   int64_t steps_taken_ = 0, steps_skipped_ = 0;

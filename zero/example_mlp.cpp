@@ -100,7 +100,9 @@ Outcome train(int stage, Communicator& world) {
 // [end]
 
 int main() {
-  fmt::print("stage  loss    digest    P rest  G rest  O rest   P peak  G peak   (bytes of rank 0)\n");
+  fmt::print("stage   loss   same bits   P rest   G rest   O rest   P peak   G peak   (bytes of rank 0)\n");
+  uint32_t digest_of_ddp = 0;
+  bool all_same = true;
   for (int stage = 0; stage < kStages; ++stage) {
     auto ranks = make_thread_communicators(kRanks);
     std::vector<Outcome> outcomes(kRanks);
@@ -108,9 +110,14 @@ int main() {
     for (size_t r = 0; r < kRanks; ++r) threads.emplace_back([&, r] { outcomes[r] = train(stage, *ranks[r]); });
     for (std::thread& t : threads) t.join();
     const Outcome& o = outcomes[0];
-    const auto P = static_cast<size_t>(MemoryCategory::parameter), G = static_cast<size_t>(MemoryCategory::gradient),
-               O = static_cast<size_t>(MemoryCategory::optimizer);
-    fmt::print("{:>5}  {:.4f}  {:08X}  {:>6}  {:>6}  {:>6}   {:>6}  {:>6}\n", stage, o.loss, o.digest, o.rest[P],
-               o.rest[G], o.rest[O], o.peak[P], o.peak[G]);
+    if (stage == 0) digest_of_ddp = o.digest;
+    const bool same = o.digest == digest_of_ddp;
+    all_same = all_same && same;
+    constexpr auto P = static_cast<size_t>(MemoryCategory::parameter);
+    constexpr auto G = static_cast<size_t>(MemoryCategory::gradient);
+    constexpr auto O = static_cast<size_t>(MemoryCategory::optimizer);
+    fmt::print("{:>5}  {:.4f}  {:>9}  {:>6}   {:>6}   {:>6}   {:>6}   {:>6}\n", stage, o.loss, same ? "yes" : "NO",
+               o.rest[P], o.rest[G], o.rest[O], o.peak[P], o.peak[G]);
   }
+  return all_same ? 0 : 1;
 }

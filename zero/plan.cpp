@@ -20,6 +20,7 @@ int64_t peak_lent_gradients(const PlanConfig& config, bool in_flight) {
   int64_t live = 0, peak = 0;
   for (auto use = config.uses.rbegin(); use != config.uses.rend(); ++use) {
     const auto u = static_cast<size_t>(use->unit);
+    if (units[u].trainable_padded() == 0) continue;  // frozen: no reduction whose start would end the one in flight
     if (lent.insert(use->unit).second) live += units[u].trainable_padded();
     peak = std::max(peak, live);
     if (--uses_left[u] > 0) continue;

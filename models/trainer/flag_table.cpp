@@ -11,8 +11,8 @@ namespace trencadis {
 
 namespace {
 
-constexpr int64_t kMillion =
-    1'000'000;  // bounds keep the product of batch, block, accumulation and ranks within 64 bits
+// Bounds keep the product of batch, block, accumulation and ranks within 64 bits.
+constexpr int64_t kMillion = 1'000'000;
 constexpr int64_t kMany = int64_t{1} << 40;
 
 [[noreturn]] void wrong_value(const std::string& shown, const std::string& value, const std::string& allowed) {
@@ -107,6 +107,30 @@ class Table {
     flag.get = [=](const TrainOptions& options) { return std::string(options.*field ? "on" : "off"); };
   }
 
+  // A whole number that may be written 7e9, or with a unit of bytes: 24GB, 80GiB.
+  void quantity(const std::string& names, std::string meta, int64_t TrainOptions::*field, std::string help) {
+    Flag& flag = add(names, std::move(meta), std::move(help));
+    flag.set = [=](TrainOptions& options, const std::string& shown, const std::string& value) {
+      static const std::vector<std::pair<std::string, double>> units = {
+          {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40}, {"kB", 1e3}, {"KB", 1e3},
+          {"MB", 1e6},     {"GB", 1e9},     {"TB", 1e12},    {"K", 1e3},      {"M", 1e6},  {"B", 1e9}};
+      std::string digits = value;
+      double unit = 1, number = 0;
+      for (const auto& [name, factor] : units)
+        if (digits.size() > name.size() && digits.ends_with(name)) {
+          digits.resize(digits.size() - name.size());
+          unit = factor;
+          break;
+        }
+      if (!parse_number(digits, number) || !(number * unit >= 1 && number * unit <= 1e15))
+        wrong_value(shown, value, "numbers from 1 to 1e15, such as 7e9, 350M, 24GB or 80GiB");
+      options.*field = static_cast<int64_t>(number * unit);
+    };
+    flag.get = [=](const TrainOptions& options) {
+      return options.*field > 0 ? fmt::format("{}", options.*field) : std::string();
+    };
+  }
+
   void command(const std::string& names, std::string meta, std::string help) {
     Flag& flag = add(names, std::move(meta), std::move(help));
     flag.is_switch = flag.meta.empty();
@@ -189,10 +213,24 @@ std::vector<Flag> build_table() {
   t.integer("top-k", &O::top_k, 0, kMany, "sample from the k likeliest tokens; 0: from all");
 
   t.group("Sharding and memory");
-  t.integer("zero-stage,z", &O::zero_stage, 0, kHighestZeroStage, "what is sharded over the ranks; 0: nothing (DDP)");
-  t.integer("prefetch", &O::prefetch, 0, 1000, "0: no collective overlaps compute");
+  t.integer("zero-stage,z", &O::zero_stage, 0, kHighestZeroStage,
+            "what is sharded over the ranks. 0: nothing (DDP); 1: the optimizer's state; 2: gradients too; 3: "
+            "parameters too");
+  t.integer("prefetch", &O::prefetch, 0, 1000,
+            "units that stage 3 gathers ahead. 0: in no stage does a collective overlap compute");
+  t.on_off("reshard-after-forward", &O::reshard_after_forward,
+           "off: stage 3 keeps parameters from forward to backward, which sends less and needs more memory");
   t.on_off("activation-checkpointing,r", &O::activation_checkpointing,
            "recompute each block in backward: less memory, about a third more time");
+
+  t.group("Planning");
+  t.on_off("plan", &O::plan, "print memory and traffic of each stage for this model, and exit");
+  t.integer("world", &O::plan_world, 0, kMillion, "ranks to plan for; 0: those that run");
+  t.quantity("params", "N", &O::plan_parameters, "plan for a bare number of parameters: 7e9, 350M");
+  t.quantity("device-memory", "SIZE", &O::plan_device_memory,
+             "what a rank has: 24GB, 80GiB; names the stage that fits");
+  for (Flag& flag : t.flags)
+    if (flag.group == "Planning") flag.command_line_only = true;
 
   t.group("Run");
   Flag& device = t.add("device", "cpu|cuda", "where to compute");

@@ -1,8 +1,7 @@
 // The table of flags: one entry each, which parsing, config file, --help and --print-config share.
 //
 // Why a table, and not calls of CLI11 spread over the parser: a key of the config file, a line of the help and a line
-// of
-// --print-config then cannot be forgotten, and all values are checked by the same few functions.
+// of --print-config then cannot be forgotten, and all values are checked by the same few functions.
 #pragma once
 
 #include <functional>
@@ -24,8 +23,8 @@ struct Flag {
   // Reads a value; throws UsageError. `shown` is the name that the user wrote.
   std::function<void(TrainOptions&, const std::string& shown, const std::string& value)> set;
   std::function<std::string(const TrainOptions&)> get;
-  // --config, --help, ...: not a key of the config file, and no part of a run's configuration. `set` and `get` are
-  // empty.
+  // --config, --help, --plan, ...: not a key of the config file, and no part of a run's configuration. Those that the
+  // parser itself acts on have no `set` and `get`.
   bool command_line_only = false;
 
   // "--lr (--learning-rate, -l)"

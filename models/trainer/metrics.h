@@ -25,7 +25,7 @@ struct StepRecord {
   int64_t tokens = 0, tokens_seen = 0;  // of the step, of the run; all ranks
   bool skipped = false;
   std::vector<RankMemory> memory;  // by rank
-  CommCounters comm;               // this rank's, of the step
+  CommCounters comm;               // sent by this rank, see StepResult::traffic
 };
 
 // metrics.jsonl. Only rank 0 has one. Every record is flushed whole, so that a killed run leaves whole lines.

@@ -81,7 +81,7 @@ CommandLine read_command_line(int argc, const char* const* argv) {
         line.version = true;
       else if (flag.key == "print-config")
         line.print_config = true;
-      else if (!flag.command_line_only)
+      else if (flag.set)
         line.settings.push_back({&flag, flag.title(), value.empty() && flag.is_switch ? "on" : value});
     };
     // Given twice, the last counts: scripts append flags to those of others.

@@ -53,8 +53,8 @@ struct TrainOptions {
 
   // Sharding and memory
   int64_t zero_stage = 0;
-  int64_t prefetch = 1;  // 0: no collective overlaps compute
-  bool reshard_after_forward = true;
+  int64_t prefetch = 1;               // 0: no collective overlaps compute
+  bool reshard_after_forward = true;  // stage 3: free parameters between forward and backward
   bool activation_checkpointing = false;
 
   // Run
@@ -66,6 +66,12 @@ struct TrainOptions {
   int64_t timeout = 300;
   std::string progress = "auto";  // auto, bar, plain, off
   bool digest = false;
+
+  // --plan: print what each stage would cost, and exit
+  bool plan = false;
+  int64_t plan_world = 0;          // ranks to plan for; 0: those that run
+  int64_t plan_parameters = 0;     // a bare number of parameters; 0: the model
+  int64_t plan_device_memory = 0;  // bytes of a rank; 0: not given
 
   // Not empty: what --help, --version or --print-config asked for. Print it and exit 0; the rest is then not to be
   // used.

@@ -30,19 +30,6 @@ void on_all_ranks(Communicator& world, F&& work) {
   agree_on_success(world, error_class, error);
 }
 
-GPTConfig gpt_config(const TrainOptions& o, int64_t vocab_size) {
-  GPTConfig config;
-  config.n_layer = o.n_layer;
-  config.n_head = o.n_head;
-  config.n_embd = o.n_embd;
-  config.block_size = o.block_size;
-  config.vocab_size = vocab_size;
-  config.tied = !o.untied;
-  config.dropout = static_cast<float>(o.dropout);
-  config.activation_checkpointing = o.activation_checkpointing;
-  return config;
-}
-
 ZeroOptions zero_options(const TrainOptions& o) {
   ZeroOptions zero;
   zero.stage = static_cast<int>(o.zero_stage);
@@ -66,18 +53,20 @@ Schedule schedule_of(const TrainOptions& o) {
   return schedule;
 }
 
-CommCounters difference(const CommCounters& after, const CommCounters& before) {
-  CommCounters delta = after;
-  for (int t = 0; t < kTrafficClasses; ++t)
-    for (int k = 0; k < kCollectiveKinds; ++k) {
-      delta.count[t][k].calls -= before.count[t][k].calls;
-      delta.count[t][k].elements_sent -= before.count[t][k].elements_sent;
-      delta.count[t][k].bytes_sent -= before.count[t][k].bytes_sent;
-    }
-  return delta;
-}
-
 }  // namespace
+
+GPTConfig gpt_config(const TrainOptions& o, int64_t vocab_size) {
+  GPTConfig config;
+  config.n_layer = o.n_layer;
+  config.n_head = o.n_head;
+  config.n_embd = o.n_embd;
+  config.block_size = o.block_size;
+  config.vocab_size = vocab_size;
+  config.tied = !o.untied;
+  config.dropout = static_cast<float>(o.dropout);
+  config.activation_checkpointing = o.activation_checkpointing;
+  return config;
+}
 
 Trainer::Trainer(const TrainOptions& options, Context& context, Communicator& world, Progress progress)
     : options_(options),
@@ -141,7 +130,6 @@ int64_t Trainer::sample_of(int64_t step, int64_t micro_batch) const {
 
 StepRecord Trainer::train_step(int64_t step) {
   const auto start = std::chrono::steady_clock::now();
-  const CommCounters before = engine_->counters();
   context_.memory().reset_peak();
   const int64_t B = options_.batch_size, T = options_.block_size;
   std::vector<int32_t> ids(static_cast<size_t>(B * T)), targets(ids.size());
@@ -166,7 +154,7 @@ StepRecord Trainer::train_step(int64_t step) {
   record.tokens = options_.tokens_per_step(world_.size());
   record.tokens_seen = record.tokens * record.step;
   record.step_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  record.comm = difference(engine_->counters(), before);
+  record.comm = result.traffic;
   stop_signal_ = result.flag;
   return record;
 }

@@ -13,6 +13,9 @@
 
 namespace trencadis {
 
+// The model that the options describe.
+GPTConfig gpt_config(const TrainOptions& options, int64_t vocab_size);
+
 class Trainer {
  public:
   // Collective: all ranks make one with the same options. Opens the data, takes memory, initialises. Throws what

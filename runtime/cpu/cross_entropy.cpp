@@ -87,7 +87,7 @@ void CpuKernels::softmax_cross_entropy(View loss, View lse, View totals, ConstVi
     for (int w = 0; w < kLossWords; ++w) sum.words[w] += part[c].words[w];
     sum.nans += part[c].nans;
   }
-  for (int w = 0; w < kLossWords; ++w) total[w] += sum.words[w];
+  for (int w = 0; w < kLossWords; ++w) write_word(total, w, read_word(total, w) + sum.words[w]);
   if (sum.nans)
     *loss_out = std::numeric_limits<float>::quiet_NaN();
   else if (sum.words[kLossNonFinite])

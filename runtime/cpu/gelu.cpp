@@ -27,7 +27,7 @@ constexpr float kCubic = 0.044715f;
 [[gnu::always_inline]] inline F32 gelu_derivative(F32 u) {
   // Beyond 10, s is 0 or 1 to f32 and the second term vanishes; written out it would become 0 * inf for large u.
   u = vec::min(F32(10.0f), vec::max(F32(-10.0f), u));  // in this order NaN stays NaN
-  const F32 e = exp_minus_2z(u);  // finite, because u is at least -10
+  const F32 e = exp_minus_2z(u);                       // finite, because u is at least -10
   const F32 s = F32(1.0f) / (e + 1.0f);
   const F32 two_z_prime = vec::fma(u * u, -3.0f * kMinusTwoC * kCubic, -kMinusTwoC);
   return vec::fma(u * s * (e * s), two_z_prime, s);  // e s = 1 - s, without its cancellation

@@ -31,13 +31,15 @@ void CpuKernels::max_abs(View out, ConstView x) {
     });
     part[chunk] = vec::max_of(largest);
   });
-  for (int64_t c = 0; c < chunks.count; ++c) *result = std::max<int64_t>(*result, part[c]);
+  int64_t top = read_word(result, 0);
+  for (int64_t c = 0; c < chunks.count; ++c) top = std::max<int64_t>(top, part[c]);
+  write_word(result, 0, top);
 }
 
 void CpuKernels::sum_squares(View out, ConstView x, ConstView max_bits) {
   int64_t* result = argument<int64_t>("sum_squares", "out", out, 2);
   const float* in = argument<float>("sum_squares", "x", x, x.size);
-  const int64_t word = *argument<int64_t>("sum_squares", "max_bits", max_bits, 1);
+  const int64_t word = read_word(argument<int64_t>("sum_squares", "max_bits", max_bits, 1), 0);
   const float largest = std::bit_cast<float>(static_cast<uint32_t>(word));
   if (!(largest > 0) || !std::isfinite(largest)) return;
 
@@ -60,8 +62,8 @@ void CpuKernels::sum_squares(View out, ConstView x, ConstView max_bits) {
     low[chunk] = sum_low;
   });
   for (int64_t c = 0; c < chunks.count; ++c) {
-    result[0] += high[c];
-    result[1] += low[c];
+    write_word(result, 0, read_word(result, 0) + high[c]);
+    write_word(result, 1, read_word(result, 1) + low[c]);
   }
 }
 

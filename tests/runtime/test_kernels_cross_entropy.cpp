@@ -36,8 +36,9 @@ TEST_CASE("cross entropy: loss, lse and gradient equal double's for ragged shape
   struct Shape {
     int64_t N, V;
   };
-  for (auto [N, V] :
+  for (const Shape shape :
        {Shape{1, 1}, Shape{1, 2}, Shape{5, 15}, Shape{7, 16}, Shape{33, 65}, Shape{100, 256}, Shape{3, 5003}}) {
+    const int64_t N = shape.N, V = shape.V;
     const auto logits = test::random_floats(N * V, 1, 8);
     auto targets = test::random_ints(N, 2, static_cast<int32_t>(V));
     if (N > 2) targets[1] = -1;

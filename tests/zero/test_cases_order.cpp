@@ -57,13 +57,13 @@ TEST_CASE("case: buffer reused in flight") {
   // The delay is long beside the compute: every transfer is still under way when the next unit is done.
   ToySetup setup;
   setup.units = equal_units(4, 2, 9);
-  check_under_delays(toy(setup), 2, 5000);
+  check_under_delays(toy(setup), 2, 2500);
 }
 
 TEST_CASE("case: freed while in flight; reused gather buffer, units of unequal sizes") {
   ToySetup setup;
   setup.units = {{{900}}, {{5}}, {{300}, {7}}, {{11}}};
-  check_under_delays(toy(setup), 2, 2000);
+  check_under_delays(toy(setup), 2, 1000);
   check_under_delays(toy(setup), 3, 1000);
   check_under_delays(gpt(), 2, 1000);
 }

@@ -20,7 +20,7 @@ MakeModel model(bool tied, bool checkpointing) {
 }
 
 // The norm of these models' first gradients is above it, so every early step is clipped.
-constexpr float kClip = 0.5f;
+constexpr float kClip = 0.2f;
 
 Run truth(bool tied, int micro_batches) {
   Config config;

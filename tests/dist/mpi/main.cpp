@@ -11,6 +11,7 @@
 #include "../ranks.h"
 #include "dist/mpi/mpi_communicator.h"
 #include "dist/mpi/mpi_environment.h"
+#include "runtime/cpu/backend.h"
 
 namespace trencadis::test {
 
@@ -94,6 +95,20 @@ TEST_CASE("mpi: many communicators come and go, and threads use theirs at once")
     CHECK(y == 2 * world->size());
     CHECK(z == 3 * world->size());
   }
+}
+
+TEST_CASE("mpi: staging buffers are communication memory of the context, and are given back") {
+  Context context(make_cpu_backend());
+  const auto live = [&] { return context.memory().live()[static_cast<size_t>(MemoryCategory::communication)]; };
+  {
+    const auto world = make_mpi_world({}, nullptr, &context);
+    const int64_t staging = live();
+    CHECK((world->size() > 1) == (staging > 0));
+    CHECK(staging <= 4 << 20);
+    const auto second = world->duplicate();
+    CHECK(live() == 2 * staging);
+  }
+  CHECK(live() == 0);
 }
 
 }  // namespace trencadis::test

@@ -1,0 +1,222 @@
+#!/usr/bin/env python3
+"""The trainer as its users meet it: flags, files, exit codes, ranks that die or disagree, and the same bits at any W.
+
+    run_train_gpt.py PATH_TO_TRAIN_GPT [unittest arguments]
+"""
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+PROGRAM = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else "build/release/bin/train_gpt"
+SMALL = ["--n-layer", "2", "--n-head", "2", "--n-embd", "20", "--block-size", "16", "-b", "2", "--threads", "1",
+         "--warmup-steps", "2", "--eval-steps", "0", "--sample-tokens", "0", "--progress", "plain"]
+SECONDS = 120  # nothing here takes longer, unless it hangs
+
+
+def environment():
+    env = dict(os.environ)
+    if os.geteuid() == 0:
+        env.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+    return env
+
+
+def mpirun(ranks, *more):
+    return ["mpirun", "--oversubscribe", "--bind-to", "none", *more, "-np", str(ranks), PROGRAM]
+
+
+class TrainGpt(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="train_gpt."))
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+        self.text = self.folder / "text.txt"
+        self.text.write_text("".join(f"line {i}: the quick brown fox, {i * i % 97} times\n" for i in range(400)))
+
+    def run_command(self, command, flags=()):
+        return subprocess.run([*command, *map(str, flags)], cwd=self.folder, env=environment(), capture_output=True,
+                              text=True, timeout=SECONDS, stdin=subprocess.DEVNULL)
+
+    def train(self, *flags, ranks=None, code=0):
+        """Output of a run on the small model; ranks None: without mpirun."""
+        command = [PROGRAM] if ranks is None else mpirun(ranks)
+        result = self.run_command(command, [*SMALL, "-i", self.text, *flags])
+        self.assertEqual(result.returncode, code, result.stdout + result.stderr)
+        return result.stdout + result.stderr
+
+    def outcome(self, *flags, ranks=None):
+        """(digest, losses and norms) of five steps with clipping."""
+        out = self.folder / "bits"
+        text = self.train("-x", 5, "--grad-clip", "0.5", "--digest", "-o", out, *flags, ranks=ranks)
+        steps = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+        self.assertEqual(len(steps), 5)
+        return re.search(r"digest ([0-9A-F]{8})", text)[1], [(s["train/loss"], s["grad_norm"]) for s in steps]
+
+    # -- the same bits --------------------------------------------------------------------------------------------------
+
+    def test_ddp_equals_one_process_with_the_same_micro_batches(self):
+        for ranks in (2, 3, 4):
+            with self.subTest(ranks=ranks):
+                self.assertEqual(self.outcome("-z", 0, ranks=ranks), self.outcome("--grad-accum", ranks))
+
+    def test_accumulation_adds_in_the_promised_order(self):
+        one = self.outcome("--grad-accum", 6)
+        for stage in (2, 3):
+            self.assertEqual(self.outcome("-z", stage, "--grad-accum", 3, ranks=2), one, f"stage {stage}")
+        ddp = self.outcome("-z", 0, "--grad-accum", 3, ranks=2)
+        self.assertEqual(self.outcome("-z", 1, "--grad-accum", 3, ranks=2), ddp)
+        # Another order of sums: the first step's numbers agree as far as rounding lets them.
+        for got, expected in zip(ddp[1][0], one[1][0]):
+            self.assertAlmostEqual(got, expected, delta=1e-5 * abs(expected))
+
+    def test_bits_do_not_depend_on_threads_prefetch_checkpointing(self):
+        plain = self.outcome("-z", 3, "--dropout", "0.2", ranks=2)
+        for flags in (["--threads", 3], ["--prefetch", 0], ["--prefetch", 2], ["-r"], ["--reshard-after-forward", "off"]):
+            with self.subTest(flags=flags):
+                self.assertEqual(self.outcome("-z", 3, "--dropout", "0.2", *flags, ranks=2), plain)
+
+    # -- what it writes -------------------------------------------------------------------------------------------------
+
+    def test_metrics_and_constant_memory(self):
+        self.train("-x", 50, "--val-data", self.text, "--eval-steps", 2, "-v", 25, "-z", 2, ranks=2)
+        steps = [json.loads(line) for line in (self.folder / "out/metrics.jsonl").read_text().splitlines()]
+        self.assertEqual([s["step"] for s in steps], list(range(1, 51)))
+        keys = {"train/loss", "lr", "grad_norm", "tokens_per_sec", "step_ms", "tokens_seen", "mem/peak_bytes",
+                "mem/parameter_bytes", "mem_by_rank/gradient_bytes", "comm/reduce_scatter_calls", "comm/all_gather_bytes"}
+        self.assertLessEqual(keys, steps[0].keys())
+        self.assertEqual([s["step"] for s in steps if "val/loss" in s], [25, 50])
+        self.assertEqual(len(steps[0]["mem_by_rank/peak_bytes"]), 2)
+        self.assertEqual(len({s["mem/peak_bytes"] for s in steps[2:]}), 1, "memory changes from step to step")
+        self.assertLess(steps[-1]["train/loss"], steps[0]["train/loss"])
+
+    def test_end_of_run_table_and_sample(self):
+        text = self.train("-x", 3, "--sample-tokens", 20, "--prompt", "line ", "-z", 3, ranks=2)
+        for words in ("predicted", "measured", "--- sample\nline ", "metrics: out/metrics.jsonl", "all_gather"):
+            self.assertIn(words, text)
+
+    def test_help_version_and_config_round_trip(self):
+        self.assertIn("--zero-stage", self.run_command([PROGRAM, "--help"]).stdout)
+        self.assertRegex(self.run_command([PROGRAM, "--version"]).stdout, r"\d+\.\d+\.\d+")
+        config = self.run_command([PROGRAM, "--lr", "0.004", "--print-config"]).stdout
+        (self.folder / "run.cfg").write_text(config)
+        self.assertEqual(self.run_command([PROGRAM, "--config", "run.cfg", "--print-config"]).stdout, config)
+
+    def test_plan(self):
+        result = self.run_command([PROGRAM, "--plan", "--params", "7e9", "--world", "8"])
+        self.assertEqual(result.returncode, 0, result.stderr)
+        for stage, size in enumerate(("112 GB", "63 GB", "38.5 GB", "14 GB")):
+            self.assertRegex(result.stdout, rf"(?m)^{stage} .*\b{re.escape(size)}\b")
+        result = self.run_command([PROGRAM, "--plan", "--preset", "gpt2", "--world", "8", "--grad-accum", "16",
+                                   "--device-memory", "4GB"])
+        self.assertIn("Smallest stage that fits 4 GB", result.stdout)
+        self.assertIn("17 Psi", result.stdout)
+
+    # -- errors ---------------------------------------------------------------------------------------------------------
+
+    def expect_error(self, code, words, *flags):
+        for ranks in (None, 2):
+            result = self.run_command([PROGRAM] if ranks is None else mpirun(ranks), [*SMALL, "-x", 1, *flags])
+            self.assertEqual(result.returncode, code, result.stdout + result.stderr)
+            for word in words:
+                self.assertIn(str(word), result.stderr)
+            self.assertEqual(result.stderr.count("train_gpt: "), 1, "said once, not by every rank:\n" + result.stderr)
+
+    def test_usage_errors(self):
+        self.expect_error(2, ["--n-embd", "20", "--n-head", "3"], "-i", self.text, "--n-head", 3)
+        self.expect_error(2, ["max-stps", "max-steps"], "-i", self.text, "--max-stps", 7)
+        self.expect_error(2, ["lr", "fast"], "-i", self.text, "--lr", "fast")
+        (self.folder / "bad.cfg").write_text("batch-sise = 3\n")
+        self.expect_error(2, ["batch-sise", "batch-size"], "-i", self.text, "--config", "bad.cfg")
+
+    def test_data_errors(self):
+        self.expect_error(3, ["nowhere.txt"], "-i", "nowhere.txt")
+        (self.folder / "empty.txt").touch()
+        self.expect_error(3, ["empty.txt"], "-i", "empty.txt")
+        (self.folder / "short.txt").write_text("short")
+        self.expect_error(3, ["short.txt", "block-size"], "-i", "short.txt")
+        (self.folder / "header.bin").write_bytes(struct.pack("<256i", 20240520, 9, 100, *[0] * 253) + bytes(200))
+        self.expect_error(3, ["header.bin", "9"], "-i", "header.bin")
+        tokens = struct.pack("<256i", 20240520, 1, 400, *[0] * 253) + struct.pack("<400H", *range(400))
+        (self.folder / "large.bin").write_bytes(tokens)
+        self.expect_error(3, ["large.bin", "300"], "-i", "large.bin", "--vocab-size", 300)
+
+    def test_unwritable_folder_is_an_error_before_training(self):
+        (self.folder / "file").touch()
+        self.expect_error(3, ["file/out"], "-i", self.text, "-o", "file/out")
+
+    def test_divergence_has_its_own_exit_code(self):
+        text = self.train("-x", 60, "--lr", "1e30", "--warmup-steps", 0, "--grad-clip", 0, ranks=2, code=4)
+        self.assertIn("in a row", text)
+
+    def test_ranks_with_other_flags_are_told_the_difference(self):
+        begin = time.monotonic()
+        result = self.run_command([*mpirun(1), *SMALL, "-i", str(self.text), "--seed", "1", ":", "-np", "1", PROGRAM,
+                                   *SMALL, "-i", str(self.text), "--seed", "2"])
+        self.assertEqual(result.returncode, 2, result.stderr)
+        self.assertIn("seed", result.stderr)
+        self.assertLess(time.monotonic() - begin, 30)
+
+    # -- signals and deaths ---------------------------------------------------------------------------------------------
+
+    def start(self, command, *flags):
+        process = subprocess.Popen([*command, *SMALL, "-i", str(self.text), "-x", "1000000", *map(str, flags)],
+                                   cwd=self.folder, env=environment(), stdin=subprocess.DEVNULL,
+                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.kill)
+        for line in process.stdout:
+            if line.startswith("step 3/"):
+                return process
+        self.fail("the run ended before step 3")
+
+    def finish(self, process, seconds):
+        output = process.communicate(timeout=seconds)[0]
+        return process.returncode, output
+
+    def test_signals_end_the_run_after_a_step(self):
+        for command, number in (([PROGRAM], signal.SIGTERM), ([PROGRAM], signal.SIGINT), (mpirun(2), signal.SIGUSR1)):
+            with self.subTest(command=command[0], number=number):
+                process = self.start(command)
+                process.send_signal(number)
+                code, output = self.finish(process, 30)
+                self.assertEqual(code, 0, output)
+                self.assertIn("stopped by signal", output)
+
+    def test_a_rank_that_dies_ends_the_job(self):
+        process = self.start(mpirun(2), "-z", 3)
+        victim = None
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                env = pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+                parent = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1]
+            except OSError:
+                continue
+            if b"OMPI_COMM_WORLD_RANK=1" in env and parent == str(process.pid):
+                victim = int(pid)
+        self.assertIsNotNone(victim, "rank 1 was not found")
+        begin = time.monotonic()
+        os.kill(victim, signal.SIGKILL)
+        code, output = self.finish(process, 30)
+        self.assertNotEqual(code, 0, output)
+        self.assertLess(time.monotonic() - begin, 15)
+
+    # -- cores ----------------------------------------------------------------------------------------------------------
+
+    @unittest.skipIf(len(os.sched_getaffinity(0)) < 2, "needs two cores")
+    def test_idle_cores_are_named(self):
+        bound = self.run_command(["mpirun", "-np", "1", "--bind-to", "core", PROGRAM],
+                                 [*SMALL, "-i", self.text, "-x", 1])
+        self.assertEqual(bound.returncode, 0, bound.stdout + bound.stderr)
+        self.assertIn("--bind-to none", bound.stdout)
+        self.assertNotIn("warning", self.train("-x", 1, ranks=1))
+
+
+if __name__ == "__main__":
+    unittest.main()
