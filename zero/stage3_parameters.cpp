@@ -36,9 +36,18 @@ void Stage3Parameters::release(UnitState& unit) {
   for (SegmentState& segment : unit.segments) segment.params.release();
 }
 
+// A unit that was gathered ahead and then skipped must not stay: a rank that skips what others use would have it when
+// they gather it for backward, and wait in another channel for ranks that wait for it here.
+void Stage3Parameters::release_skipped(const std::vector<int>& skipped) {
+  for (int index : skipped) {
+    UnitState& unit = rt.units[static_cast<size_t>(index)];
+    if (!unit.held) release(unit);
+  }
+}
+
 void Stage3Parameters::use(UnitState& unit) {
+  if (!unit.held) release_skipped(rt.order->saw(unit.index));
   gather(unit);
-  if (!unit.held) rt.order->saw(unit.index);
   for (int next : rt.order->next(rt.prefetch)) gather(rt.units[static_cast<size_t>(next)]);
   rt.compute().wait(unit.gathered);
 }

@@ -35,6 +35,7 @@ class Stage3Parameters final : public ShardingStrategy {
   void use(UnitState& unit);     // gathers what is missing, starts the next gathers, waits
   void gather(UnitState& unit);  // starts a gather unless the parameters are there or on their way
   void release(UnitState& unit);
+  void release_skipped(const std::vector<int>& skipped);
 };
 
 }  // namespace trencadis

@@ -20,12 +20,16 @@ class UseOrder {
     lost_ = false;
   }
 
-  void saw(int unit) {
+  // Returns the units whose uses were expected before this one and did not come.
+  std::vector<int> saw(int unit) {
     seen_.push_back(unit);
+    std::vector<int> skipped;
     size_t at = next_;
-    while (at < expected_.size() && expected_[at] != unit) ++at;
+    for (; at < expected_.size() && expected_[at] != unit; ++at) skipped.push_back(expected_[at]);
     lost_ = at >= expected_.size();
-    if (!lost_) next_ = at + 1;
+    if (lost_) return {};
+    next_ = at + 1;
+    return skipped;
   }
 
   // The `count` uses expected after the one seen last; fewer at the end of the pass.

@@ -10,7 +10,8 @@ GPT::GPT(const GPTConfig& config)
       ln_f(config.n_embd),
       config_(config),
       embd_dropout_(config.dropout) {
-  CHECK(config.n_head > 0 && config.n_embd % config.n_head == 0, "n_embd {} is not divisible by n_head {}", config.n_embd, config.n_head);
+  CHECK(config.n_head > 0 && config.n_embd % config.n_head == 0, "n_embd {} is not divisible by n_head {}",
+        config.n_embd, config.n_head);
   add_child("wte", wte);
   add_child("wpe", wpe);
   add_child("drop", embd_dropout_);

@@ -39,7 +39,7 @@ class GPT : public Module {
   Variable loss(const Tensor& ids, const Tensor& targets, const ForwardState& state, const Tensor& totals = {}) const;
   // (B, T, V); call under NoGrad for inference.
   Variable logits(const Tensor& ids, const ForwardState& state) const;
-  // (V): of the last position of one sequence, ids (1, T).
+  // (1, V): of the last position of one sequence, ids (1, T).
   Tensor next_token_logits(const Tensor& ids) const;
 
   Embedding wte, wpe;

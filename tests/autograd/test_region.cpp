@@ -132,6 +132,18 @@ TEST_CASE_FIXTURE(Net, "recomputation keeps the input of each region, and nothin
   CHECK(peaks[true] < peaks[false] / 2);
 }
 
+TEST_CASE_FIXTURE(Net, "without recomputation a region keeps what its ops saved, not its inputs") {
+  const Variable constant(Tensor::zeros(context, x.value().shape()));
+  const int64_t before = context.memory().live_total();
+  Variable y = x;
+  for (int i = 0; i < 5; ++i)
+    y = region(nullptr, use_of("additions", i), false, {y},
+               [&](const Variables& in) -> Variables { return {add(in[0], constant)}; })[0];
+  CHECK(context.memory().live_total() - before == y.value().bytes());  // an addition saves nothing
+  backward({Edge(y)}, {seed()});
+  CHECK(x.take_gradient().to_vector() == seed().to_vector());
+}
+
 TEST_CASE_FIXTURE(Net, "a region that is used twice: its gradients sum, and each use has its own moments") {
   Recorder recorder;
   const auto twice = [&](bool as_region) {

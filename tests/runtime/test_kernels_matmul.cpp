@@ -3,7 +3,11 @@
 // Tolerance: a sum of K products of values below 1, rounded in f32 in some order, is off by at most about K * 2^-24 * K
 // and, as errors of random sign add up like a random walk, by sqrt(K) * 2^-24 * sqrt(K) * a few in practice. The tests
 // take 4 * K * 2^-24: far below the smallest wrong result, one product missing or counted twice.
+#include <atomic>
+#include <thread>
+
 #include "kernel_test.h"
+#include "runtime/cpu/gemm.h"
 
 using namespace trencadis;
 using namespace trencadis::test;
@@ -93,6 +97,26 @@ TEST_CASE("linear, with and without bias") {
         [&](Buffers& b) { b.kernels().linear(b.out(p.M * p.N), b.in(x), b.in(w), b.in(bias), p.M, p.K, p.N); });
     CHECK(max_error(with.get(), biased) <= tolerance);
   }
+}
+
+TEST_CASE("products on many threads do not disturb each other") {
+  // Ranks as threads, and tiles, call gemm() at the same time. A library that gives two of them one work buffer returns
+  // a wrong product now and then; it shows when their operands differ, and when there are many.
+  const int64_t M = 131, N = 352, K = 100;
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> threads;
+  for (uint64_t t = 0; t < 4; ++t)
+    threads.emplace_back([&, t] {
+      const auto a = random_floats(M * K, 2 * t), b = random_floats(K * N, 2 * t + 1);
+      std::vector<float> first, c(static_cast<size_t>(M * N));
+      for (int i = 0; i < 1500; ++i) {
+        gemm(false, false, M, N, K, 1, a.data(), K, b.data(), N, 0, c.data(), N);
+        if (i == 0) first = c;
+        wrong += c != first;
+      }
+    });
+  for (auto& thread : threads) thread.join();
+  CHECK(wrong == 0);
 }
 
 TEST_CASE("bias_backward sums columns, and completes the sum before it adds") {

@@ -104,6 +104,7 @@ class Toy final : public TestModel, private Module {
     for (int u : order) {
       uses.emplace_back().unit = u;
       uses.back().name = list_[static_cast<size_t>(u)]->full_name();
+      uses.back().backward_needs_parameters = !linear(u);
     }
     uses.back().backward_follows = true;
     return uses;
@@ -134,7 +135,7 @@ class Toy final : public TestModel, private Module {
       for (int64_t i = 0; i < p.value().size(); ++i) {
         // A coefficient that is not finite is meant for the gradient: the loss stays a number.
         const float c = coefficient(batch, p.name(), i);
-        if (std::isfinite(c)) sum += 0.5 * static_cast<double>(c) * values[i] * values[i];
+        if (std::isfinite(c)) sum += static_cast<double>(c) * values[i] * (linear(unit) ? 1 : 0.5 * values[i]);
       }
     }
     Tensor y = Tensor::from(x.value().context(), std::vector<float>{static_cast<float>(sum)}, {1});
@@ -143,11 +144,11 @@ class Toy final : public TestModel, private Module {
       const float dy = g[0].item();
       for (Variable p : parameters) {
         if (!p.requires_grad()) continue;
-        const auto* values = p.value().data<float>();
+        const auto* values = linear(unit) ? nullptr : p.value().data<float>();
         const GradientTarget target = p.gradient_target();
         auto* gradient = target.view.as<float>();
         for (int64_t i = 0; i < p.value().size(); ++i) {
-          const float d = dy * coefficient(batch, p.name(), i) * values[i];
+          const float d = dy * coefficient(batch, p.name(), i) * (values ? values[i] : 1.0f);
           gradient[i] = target.accumulate ? gradient[i] + d : d;
         }
       }
@@ -162,6 +163,7 @@ class Toy final : public TestModel, private Module {
         random_key(static_cast<uint64_t>(batch.number), hash_name(parameter), static_cast<uint64_t>(element));
     return static_cast<float>(word >> 40) * (2.0f / (1 << 24)) - 1.0f;
   }
+  bool linear(int unit) const { return setup_.linear && setup_.linear(unit); }
   void work(const MicroBatch& batch, int unit, bool backward) const {
     if (setup_.work) std::this_thread::sleep_for(setup_.work(batch.rank, unit, backward));
   }

@@ -50,6 +50,7 @@ struct ToySetup {
   std::function<std::vector<int>(const MicroBatch&)> order;  // of units in forward; default: 0, 1, 2, ...
   std::function<float(const MicroBatch&, const std::string& parameter, int64_t element)> coefficient;  // default: drawn
   std::function<bool(const MicroBatch&, const std::string& parameter)> used;                           // default: all
+  std::function<bool(int unit)> linear;                                                                // default: none
   std::function<bool(int unit)> dropped;  // its output reaches nothing: no backward comes; default: none
   std::function<bool(const std::string& parameter)> frozen;
   std::function<std::chrono::milliseconds(int rank, int unit, bool backward)> work;  // computing takes so long

@@ -34,6 +34,9 @@ struct Config {
   float clip = 0, lr = 1e-2f, weight_decay = 0.1f;
   int threads = 1, misalign = 0;
   int steps = 5;
+  // After every step, not only the last, the parameters' digest is taken. That waits for the gathers after the step, so
+  // tests of what the next forward waits for do without.
+  bool look_between_steps = true;
   CommOptions comm = {.timeout_seconds = 30};
   std::function<void(int rank, ZeroOptions&)> adjust;  // makes ranks differ
 
@@ -78,8 +81,8 @@ struct Rank {
 using Values = std::map<std::string, std::vector<float>>;  // by the parameter's name, whole
 
 struct StepLog {
-  StepResult result;                          // equal on all ranks
-  std::vector<uint32_t> digests;              // by rank, as everything below: of the parameters after the step
+  StepResult result;              // equal on all ranks
+  std::vector<uint32_t> digests;  // by rank, as everything below: of the parameters after the step, if taken
   std::vector<BytesByCategory> before, peak;  // live when the step began; the largest during it
   std::vector<CommCounters> traffic;          // of this step
 };
