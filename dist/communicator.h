@@ -1,14 +1,14 @@
 // Communicator: a group of ranks and the collectives among them, on raw buffers and a stream.
 //
-// A collective is enqueued on the stream and returns at once on streams that have a worker or a device; its buffers must
-// stay alive and untouched until an event recorded after it has happened. All ranks of a communicator call the same
-// collectives in the same order, from one stream at a time: a communicator is an ordered channel (use split() or
+// A collective is enqueued on the stream and returns at once on streams that have a worker or a device; its buffers
+// must stay alive and untouched until an event recorded after it has happened. All ranks of a communicator call the
+// same collectives in the same order, from one stream at a time: a communicator is an ordered channel (use split() or
 // duplicate() to get a second, independent one).
 //
 // Order of sums: reductions add in rank order, ((acc + x_0) + x_1) + ..., and never scale. So their bits depend on the
 // number of ranks only.
-// Errors: every collective carries a sequence number and a fingerprint (kind, label, count, type); ranks that disagree get
-// an Error that names the ranks and both fingerprints instead of a hang. A collective that makes no progress for
+// Errors: every collective carries a sequence number and a fingerprint (kind, label, count, type); ranks that disagree
+// get an Error that names the ranks and both fingerprints instead of a hang. A collective that makes no progress for
 // CommOptions::timeout_seconds fails with an Error that names it.
 // A communicator of size 1 moves nothing and counts nothing; reduce_scatter and all_gather then are local copies.
 #pragma once
@@ -61,7 +61,8 @@ struct CommOptions {
   // lower both, so that splitting is exercised by small buffers.
   int64_t chunk_elements = 64 * 1024;
   int64_t message_elements = int64_t{1} << 29;
-  // For tests: every collective sleeps for delay_us before and after its work, plus up to as much again drawn from seed.
+  // For tests: every collective sleeps for delay_us before and after its work, plus up to as much again drawn from
+  // seed.
   int delay_us = 0;
   uint64_t delay_seed = 0;
 };
@@ -82,8 +83,8 @@ class Communicator {
 
   // data_i = op over ranks of data_i, in place. Types: f32, bf16, f64, i64.
   virtual void all_reduce(View data, ReduceOp op, Stream& stream, CollectiveLabel label) = 0;
-  // `in` holds size() pieces of shard.size elements. shard = [shard +] sum over ranks, in rank order, of their piece rank().
-  // `shard` may be piece rank() of `in` itself (then accumulate must be false). in is not changed otherwise.
+  // `in` holds size() pieces of shard.size elements. shard = [shard +] sum over ranks, in rank order, of their piece
+  // rank(). `shard` may be piece rank() of `in` itself (then accumulate must be false). in is not changed otherwise.
   virtual void reduce_scatter(View in, View shard, bool accumulate, Stream& stream, CollectiveLabel label) = 0;
   // out, of size() pieces of shard.size elements, receives every rank's shard; shard may be piece rank() of out itself.
   virtual void all_gather(ConstView shard, View out, Stream& stream, CollectiveLabel label) = 0;

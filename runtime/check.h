@@ -1,7 +1,8 @@
 // Errors and the one CHECK macro.
 //
-// Why exceptions: a wrong shape or a missing file is found deep inside a library, but only `main` knows what to do about
-// it. Each class below stands for one exit code of the trainer; the text names the thing, its value and the remedy.
+// Why exceptions: a wrong shape or a missing file is found deep inside a library, but only `main` knows what to do
+// about it. Each class below stands for one exit code of the trainer; the text names the thing, its value and the
+// remedy.
 #pragma once
 
 #include <fmt/format.h>
@@ -38,8 +39,8 @@ namespace detail {
 }  // namespace trencadis
 
 // CHECK(n > 0, "tensor {} has {} elements; give at least one", name, n): throws Error when the condition is false.
-#define CHECK(condition, ...)                                                                          \
-  do {                                                                                                 \
-    if (!(condition)) [[unlikely]]                                                                     \
+#define CHECK(condition, ...)                                                                        \
+  do {                                                                                               \
+    if (!(condition)) [[unlikely]]                                                                   \
       ::trencadis::detail::check_failed(__FILE__, __LINE__, #condition, ::fmt::format(__VA_ARGS__)); \
   } while (false)

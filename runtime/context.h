@@ -1,4 +1,4 @@
-// Context: everything that belongs to one rank on one device: allocator, memory tracker, kernels, streams.
+// Context: everything that belongs to one rank on one device: allocator, memory tracker, tracer, kernels, streams.
 //
 // It is passed along, never looked up in a global: two ranks that run as threads of one process have two contexts and
 // share nothing. What a device offers stands in Backend; runtime/cpu implements it, a GPU build adds another.
@@ -13,6 +13,7 @@
 #include "runtime/kernels.h"
 #include "runtime/memory_tracker.h"
 #include "runtime/stream.h"
+#include "runtime/trace.h"
 
 namespace trencadis {
 
@@ -30,17 +31,20 @@ class Backend {
   // Ordered on the compute stream; both return when the host memory may be used again.
   virtual void copy_to_host(void* host, ConstView device) = 0;
   virtual void copy_from_host(View device, const void* host) = 0;
+  // Called once, before anything runs: the streams that exist and those to come record into this tracer.
+  virtual void trace_with(Tracer&) {}
 };
 
 class Context {
  public:
-  explicit Context(std::unique_ptr<Backend> backend) : backend_(std::move(backend)) {}
+  explicit Context(std::unique_ptr<Backend> backend) : backend_(std::move(backend)) { backend_->trace_with(tracer_); }
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
 
   Device device() const { return backend_->device(); }
   Allocator& allocator() { return backend_->allocator(); }
   MemoryTracker& memory() { return memory_; }
+  Tracer& tracer() { return tracer_; }
   Kernels& kernels() { return backend_->kernels(); }
   Stream& compute_stream() { return backend_->compute_stream(); }
   std::unique_ptr<Stream> make_stream(std::string name) { return backend_->make_stream(std::move(name)); }
@@ -51,6 +55,7 @@ class Context {
 
  private:
   MemoryTracker memory_;  // outlives the backend: freeing is counted
+  Tracer tracer_;         // and streams record until they end
   std::unique_ptr<Backend> backend_;
 };
 

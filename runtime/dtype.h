@@ -29,45 +29,69 @@ enum class DType { f32, bf16, i32, i64, f64 };
 
 constexpr int64_t size_of(DType dtype) {
   switch (dtype) {
-    case DType::bf16: return 2;
+    case DType::bf16:
+      return 2;
     case DType::f32:
-    case DType::i32: return 4;
-    default: return 8;
+    case DType::i32:
+      return 4;
+    default:
+      return 8;
   }
 }
 
 constexpr const char* name_of(DType dtype) {
   switch (dtype) {
-    case DType::f32: return "f32";
-    case DType::bf16: return "bf16";
-    case DType::i32: return "i32";
-    case DType::i64: return "i64";
-    default: return "f64";
+    case DType::f32:
+      return "f32";
+    case DType::bf16:
+      return "bf16";
+    case DType::i32:
+      return "i32";
+    case DType::i64:
+      return "i64";
+    default:
+      return "f64";
   }
 }
 
 template <typename T>
 constexpr DType dtype_of();
 template <>
-constexpr DType dtype_of<float>() { return DType::f32; }
+constexpr DType dtype_of<float>() {
+  return DType::f32;
+}
 template <>
-constexpr DType dtype_of<bf16>() { return DType::bf16; }
+constexpr DType dtype_of<bf16>() {
+  return DType::bf16;
+}
 template <>
-constexpr DType dtype_of<int32_t>() { return DType::i32; }
+constexpr DType dtype_of<int32_t>() {
+  return DType::i32;
+}
 template <>
-constexpr DType dtype_of<int64_t>() { return DType::i64; }
+constexpr DType dtype_of<int64_t>() {
+  return DType::i64;
+}
 template <>
-constexpr DType dtype_of<double>() { return DType::f64; }
+constexpr DType dtype_of<double>() {
+  return DType::f64;
+}
 
-// Calls f with a value of the C++ type that dtype names: dispatch(dt, [&](auto zero) { using T = decltype(zero); ... }).
+// Calls f with a value of the C++ type that dtype names: dispatch(dt, [&](auto zero) { using T = decltype(zero); ...
+// }).
 template <typename F>
 decltype(auto) dispatch(DType dtype, F&& f) {
   switch (dtype) {
-    case DType::f32: return std::forward<F>(f)(float{});
-    case DType::bf16: return std::forward<F>(f)(bf16{});
-    case DType::i32: return std::forward<F>(f)(int32_t{});
-    case DType::i64: return std::forward<F>(f)(int64_t{});
-    default: return std::forward<F>(f)(double{});
+    case DType::f32:
+      return std::forward<F>(f)(float{});
+    case DType::bf16:
+      return std::forward<F>(f)(bf16{});
+    case DType::i32:
+      return std::forward<F>(f)(int32_t{});
+    case DType::i64:
+      return std::forward<F>(f)(int64_t{});
+    default:
+      return std::forward<F>(f)(double{});
   }
 }
 

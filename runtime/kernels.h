@@ -50,12 +50,12 @@ class Kernels {
   virtual ~Kernels() = default;
 
   // -- bytes and elements ------------------------------------------------------------------------------------------
-  virtual void zero(View x) = 0;                        // x_i = 0
-  virtual void copy(View y, ConstView x) = 0;           // y_i = x_i, same type; x.size elements
-  virtual void cast(View y, ConstView x) = 0;           // y_i = x_i, f32 <-> bf16, round to nearest even
-  virtual void add(View y, ConstView x) = 0;            // y_i = y_i + x_i (f32)
+  virtual void zero(View x) = 0;                           // x_i = 0
+  virtual void copy(View y, ConstView x) = 0;              // y_i = x_i, same type; x.size elements
+  virtual void cast(View y, ConstView x) = 0;              // y_i = x_i, f32 <-> bf16, round to nearest even
+  virtual void add(View y, ConstView x) = 0;               // y_i = y_i + x_i (f32)
   virtual void add(View y, ConstView a, ConstView b) = 0;  // y_i = a_i + b_i (f32; in place on a or b)
-  virtual void fill(View x, float value) = 0;           // x_i = value
+  virtual void fill(View x, float value) = 0;              // x_i = value
   // x_i = stddev * the standard normal number of element first + i under key (Box-Muller on philox({e/4, 0}, key)).
   virtual void normal(View x, float stddev, uint64_t key, int64_t first) = 0;
 
@@ -78,14 +78,15 @@ class Kernels {
                                   int64_t V, int64_t positions, bool accumulate_wte, bool accumulate_wpe) = 0;
 
   // -- layer norm --------------------------------------------------------------------------------------------------
-  // mean, rstd (N); y (N,C) = (x - mean) * rstd * gamma + beta, rstd = 1 / sqrt(variance + eps), variance over C, biased
+  // mean, rstd (N); y (N,C) = (x - mean) * rstd * gamma + beta, rstd = 1 / sqrt(variance + eps), variance over C,
+  // biased
   virtual void layer_norm(View y, View mean, View rstd, ConstView x, ConstView gamma, ConstView beta, int64_t N,
                           int64_t C, float eps) = 0;
   // s = x + r (N,C), then y, mean, rstd = layer_norm(s)
   virtual void residual_layer_norm(View s, View y, View mean, View rstd, ConstView x, ConstView r, ConstView gamma,
                                    ConstView beta, int64_t N, int64_t C, float eps) = 0;
-  // xh = (x - mean) * rstd; g = gamma * dy; dx = rstd * (g - mean_C(g) - xh * mean_C(g * xh)) [+ dresidual (N,C), or empty]
-  // dgamma = sum over N of dy * xh; dbeta = sum over N of dy. dx may be dresidual (in place).
+  // xh = (x - mean) * rstd; g = gamma * dy; dx = rstd * (g - mean_C(g) - xh * mean_C(g * xh)) [+ dresidual (N,C), or
+  // empty] dgamma = sum over N of dy * xh; dbeta = sum over N of dy. dx may be dresidual (in place).
   virtual void layer_norm_backward(View dx, View dgamma, View dbeta, ConstView dy, ConstView x, ConstView mean,
                                    ConstView rstd, ConstView gamma, ConstView dresidual, int64_t N, int64_t C,
                                    bool accumulate) = 0;
@@ -101,8 +102,8 @@ class Kernels {
   // s_ij = scale * q_i . k_j, j <= i; lse_i = log sum_j exp(s_ij); p = dropout(exp(s - lse)); o_i = sum_j p_ij v_j.
   // lse (B,H,T). No (T,T) matrix is ever stored; tiles of it are.
   virtual void attention(View o, View lse, ConstView q, ConstView k, ConstView v, const AttentionShape& shape) = 0;
-  // Recomputes p from lse; dv_j = sum_i p_ij do_i; dp = dropout'(do . v); ds = p (dp - sum(do * o)); dq = scale ds k, dk = scale ds^T q.
-  // dq, dk, dv are written (never accumulated).
+  // Recomputes p from lse; dv_j = sum_i p_ij do_i; dp = dropout'(do . v); ds = p (dp - sum(do * o)); dq = scale ds k,
+  // dk = scale ds^T q. dq, dk, dv are written (never accumulated).
   virtual void attention_backward(View dq, View dk, View dv, ConstView d_o, ConstView o, ConstView lse, ConstView q,
                                   ConstView k, ConstView v, const AttentionShape& shape) = 0;
 
@@ -111,9 +112,9 @@ class Kernels {
   virtual void dropout(View y, ConstView x, int64_t B, int64_t n, const DropoutMask& mask) = 0;
 
   // -- loss --------------------------------------------------------------------------------------------------------
-  // lse_i = log sum_v exp(logits_iv); l_i = lse_i - logits_i,target; loss (f32[1]) = sum l_i over targets >= 0 (others are
-  // ignored). totals (i64[kLossWords]) += {valid tokens, sum l_i in kLossUnit, l_i that were not finite}; the sum is a
-  // sum of integers, hence without an order. targets i32 below V.
+  // lse_i = log sum_v exp(logits_iv); l_i = lse_i - logits_i,target; loss (f32[1]) = sum l_i over targets >= 0 (others
+  // are ignored). totals (i64[kLossWords]) += {valid tokens, sum l_i in kLossUnit, l_i that were not finite}; the sum
+  // is a sum of integers, hence without an order. targets i32 below V.
   virtual void softmax_cross_entropy(View loss, View lse, View totals, ConstView logits, ConstView targets, int64_t N,
                                      int64_t V) = 0;
   // In place: logits_iv = (exp(logits_iv - lse_i) - [v = target_i]) * dloss[0]; 0 for rows that are ignored.
@@ -123,14 +124,14 @@ class Kernels {
   // -- gradient norm -----------------------------------------------------------------------------------------------
   // out (i64[1]) = max(out, bit pattern of |x_i| as f32): orders like the values, with inf and then NaN on top.
   virtual void max_abs(View out, ConstView x) = 0;
-  // r = x_i / m in double, m = the f32 whose bits are in max_bits (i64[1]); out (i64[2]) += floor(r^2 2^28), and the rest
-  // floor(rest 2^28): an integer sum, hence the same for any split. Nothing is added when m is 0, inf or NaN.
+  // r = x_i / m in double, m = the f32 whose bits are in max_bits (i64[1]); out (i64[2]) += floor(r^2 2^28), and the
+  // rest floor(rest 2^28): an integer sum, hence the same for any split. Nothing is added when m is 0, inf or NaN.
   virtual void sum_squares(View out, ConstView x, ConstView max_bits) = 0;
 
   // -- optimizer ---------------------------------------------------------------------------------------------------
   // g = grad * grad_scale; p -= lr*wd*p; m += (1-b1)(g-m); v += (1-b2)(g^2-v);
-  // p -= lr/(1-b1^t) * m / (sqrt(v)/sqrt(1-b2^t) + eps). Loshchilov, Hutter 2019. param receives master in its own type;
-  // both may be the same memory (f32).
+  // p -= lr/(1-b1^t) * m / (sqrt(v)/sqrt(1-b2^t) + eps). Loshchilov, Hutter 2019. param receives master in its own
+  // type; both may be the same memory (f32).
   virtual void adamw(View param, View master, View m, View v, ConstView grad, const AdamWStep& step) = 0;
   // g = grad * grad_scale + wd*p; u = t == 1 ? g : momentum*u + g; p -= lr*u. `u` is empty when momentum is 0.
   virtual void sgd(View param, View master, View u, ConstView grad, const SgdStep& step) = 0;

@@ -1,11 +1,13 @@
 #include "runtime/memory_tracker.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace trencadis {
 
 const char* name_of(MemoryCategory category) {
-  static constexpr const char* names[] = {"parameter", "gradient", "optimizer", "activation", "communication", "workspace"};
+  static constexpr const char* names[] = {"parameter",  "gradient",      "optimizer",
+                                          "activation", "communication", "workspace"};
   return names[static_cast<int>(category)];
 }
 
@@ -59,16 +61,17 @@ void MemoryTracker::reset_peak() {
   peak_total_ = live_total_;
 }
 
-void MemoryTracker::start_timeline() {
+BytesByCategory MemoryTracker::start_timeline() {
   const std::lock_guard lock(mutex_);
   recording_ = true;
   timeline_.clear();
+  return live_;
 }
 
-std::vector<MemoryTracker::Entry> MemoryTracker::take_timeline() {
+std::vector<MemoryTracker::Entry> MemoryTracker::take_timeline(bool keep_recording) {
   const std::lock_guard lock(mutex_);
-  recording_ = false;
-  return std::move(timeline_);
+  recording_ = keep_recording;
+  return std::exchange(timeline_, {});
 }
 
 }  // namespace trencadis

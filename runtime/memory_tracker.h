@@ -1,7 +1,7 @@
 // MemoryTracker: how many bytes are alive, per category, now and at the peak.
 //
-// It counts the bytes that were asked for, not what an allocator rounds them to, so that the numbers can be predicted to
-// the byte. Invariant: live bytes per category = the sum over Storages of that category that are materialised.
+// It counts the bytes that were asked for, not what an allocator rounds them to, so that the numbers can be predicted
+// to the byte. Invariant: live bytes per category = the sum over Storages of that category that are materialised.
 #pragma once
 
 #include <array>
@@ -42,8 +42,10 @@ class MemoryTracker {
   void reset_peak();
 
   // The timeline costs a vector entry per change, so it is recorded only between start and take.
-  void start_timeline();
-  std::vector<Entry> take_timeline();
+  // start returns the live bytes that the first entry changes; `keep_recording`: the next take goes on where this
+  // ended.
+  BytesByCategory start_timeline();
+  std::vector<Entry> take_timeline(bool keep_recording = false);
 
  private:
   void change(MemoryCategory category, int64_t delta, const std::string& label);

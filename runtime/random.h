@@ -1,7 +1,7 @@
 // Random numbers without state: every draw is a function of a key and a counter.
 //
-// Why: a generator that is advanced by use would have to be saved, moved between ranks and kept in step with how work is
-// cut up. Here the number that belongs to (seed, what for, which element) is the same on any rank, in any order.
+// Why: a generator that is advanced by use would have to be saved, moved between ranks and kept in step with how work
+// is cut up. Here the number that belongs to (seed, what for, which element) is the same on any rank, in any order.
 // Philox4x32-10: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
 #pragma once
 
@@ -48,8 +48,9 @@ constexpr uint64_t hash_name(std::string_view name) {
 }
 
 // Where a dropout mask comes from. Element e of sample s is dropped when word (e mod 4) of
-// philox({e/4 low, e/4 high, s low, s high}, random_key(seed, step, site)) is below probability * 2^32, s being counted over the
-// whole training (first_sample + index in the batch). So the mask does not depend on ranks, micro-batches or recomputing.
+// philox({e/4 low, e/4 high, s low, s high}, random_key(seed, step, site)) is below probability * 2^32, s being counted
+// over the whole training (first_sample + index in the batch). So the mask does not depend on ranks, micro-batches or
+// recomputing.
 struct DropoutMask {
   float probability = 0;  // 0: no dropout
   uint64_t seed = 0;

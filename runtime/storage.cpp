@@ -37,8 +37,8 @@ void Storage::throw_released(int64_t byte_offset) const {
   for (const auto& [offset, name] : parts_)
     if (offset <= byte_offset) part = name;
   throw Error(fmt::format(
-      "{} (in storage {}) is read while its memory is released; gather its unit first, or use it inside its region", part,
-      name_));
+      "{} (in storage {}) is read while its memory is released; gather its unit first, or use it inside its region",
+      part, name_));
 }
 
 }  // namespace trencadis

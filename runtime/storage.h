@@ -34,7 +34,8 @@ class Storage {
 
   // The bytes; throws Error naming the storage, and the part of it that starts at or before byte_offset, if released.
   void* data(int64_t byte_offset = 0) const {
-    if (!data_ && bytes_) [[unlikely]] throw_released(byte_offset);
+    if (!data_ && bytes_) [[unlikely]]
+      throw_released(byte_offset);
     return static_cast<char*>(data_) + byte_offset;
   }
   int64_t bytes() const { return bytes_; }

@@ -4,8 +4,8 @@
 // recorded: `event = a.record(); b.wait(event);`. The CPU compute stream runs work at once, inside enqueue(); a CPU
 // communication stream is a worker thread; a CUDA stream is a cudaStream_t.
 //
-// Errors: work that throws on a worker makes the stream fail: later work is dropped, and the first error is thrown again
-// from every wait for an event of that stream, and from synchronize().
+// Errors: work that throws on a worker makes the stream fail: later work is dropped, and the first error is thrown
+// again from every wait for an event of that stream, and from synchronize().
 #pragma once
 
 #include <functional>
@@ -23,6 +23,8 @@ class Event {
     virtual bool happened() const = 0;
     // Blocks the calling host thread; throws the stream's error if it failed before reaching the event.
     virtual void wait_on_host() = 0;
+    // What was enqueued last before the event, for traces; may be empty.
+    virtual std::string after_what() const { return {}; }
   };
 
   Event() = default;

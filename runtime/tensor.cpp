@@ -16,7 +16,11 @@ int64_t element_count(const Shape& shape) {
 std::string to_string(const Shape& shape) { return fmt::format("({})", fmt::join(shape, ", ")); }
 
 Tensor::Tensor(std::shared_ptr<Storage> storage, int64_t offset, Shape shape, DType dtype)
-    : storage_(std::move(storage)), offset_(offset), shape_(std::move(shape)), size_(element_count(shape_)), dtype_(dtype) {
+    : storage_(std::move(storage)),
+      offset_(offset),
+      shape_(std::move(shape)),
+      size_(element_count(shape_)),
+      dtype_(dtype) {
   CHECK(offset >= 0 && (offset + size_) * size_of(dtype) <= storage_->bytes(),
         "a tensor of shape {} at element {} does not fit storage {} of {} bytes", to_string(shape_), offset,
         storage_->name(), storage_->bytes());

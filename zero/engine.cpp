@@ -104,17 +104,36 @@ void ZeroEngine::check_equal_start() {
           r, digests[static_cast<size_t>(r)], digests[0]);
 }
 
-void ZeroEngine::before_forward(const RegionUse& use) { strategy_->before_forward(unit_of(use), use); }
+void ZeroEngine::begin_span() {
+  if (rt_.context.tracer().on()) span_begins_.push_back(Tracer::Clock::now());
+}
+
+void ZeroEngine::end_span(const RegionUse& use, const char* what) {
+  if (span_begins_.empty()) return;
+  rt_.context.tracer().add(rt_.compute().name(), fmt::format("{} {}", use.name, what), span_begins_.back(),
+                           Tracer::Clock::now());
+  span_begins_.pop_back();
+}
+
+void ZeroEngine::before_forward(const RegionUse& use) {
+  strategy_->before_forward(unit_of(use), use);
+  begin_span();
+}
 
 void ZeroEngine::after_forward(const RegionUse& use) {
+  end_span(use, "forward");
   UnitState& unit = unit_of(use);
   if (use.recording) ++unit.pending_backwards;
   strategy_->after_forward(unit, use);
 }
 
-void ZeroEngine::before_backward(const RegionUse& use) { strategy_->before_backward(unit_of(use), use); }
+void ZeroEngine::before_backward(const RegionUse& use) {
+  strategy_->before_backward(unit_of(use), use);
+  begin_span();
+}
 
 void ZeroEngine::after_backward(const RegionUse& use) {
+  end_span(use, "backward");
   UnitState& unit = unit_of(use);
   --unit.pending_backwards;
   strategy_->after_backward(unit, use);
@@ -149,6 +168,9 @@ void ZeroEngine::micro_batch(int64_t tokens, const std::function<Variable(const 
     for (UnitState& unit : rt_.units) unit.gradient_started = false;
   }
   tokens_per_micro_batch_ = tokens;
+  span_begins_.clear();
+  const TraceScope scope(rt_.context.tracer(), rt_.compute().name(),
+                         [number = micro_batches_ + 1] { return fmt::format("micro-batch {}", number); });
   rt_.last_micro_batch = ++micro_batches_ == options_.grad_accum;
   rt_.traffic = Traffic::training;
   rt_.order = &training_order_;
@@ -180,6 +202,7 @@ void ZeroEngine::finish_gradients() {
 
 void ZeroEngine::evaluate(const std::function<void()>& forward) {
   const NoGrad no_grad;
+  span_begins_.clear();
   rt_.traffic = Traffic::other;
   rt_.order = &evaluation_order_;
   evaluation_order_.begin_pass();
@@ -196,6 +219,7 @@ StepResult ZeroEngine::step(float lr, int64_t flag) {
   const View control = control_;
   for (UnitState& unit : rt_.units) rt_.compute().wait(unit.reduced);
 
+  const auto norm_begins = Tracer::Clock::now();
   const auto visit_gradients = [&](const std::function<void(View)>& visit) {
     strategy_->visit_shards([&](const ShardView& shard) {
       if (!shard.segment.layout->trainable()) return;
@@ -212,6 +236,8 @@ StepResult ZeroEngine::step(float lr, int64_t flag) {
                             {"tokens, loss and norm", Traffic::control});
   int64_t words[kWords];
   rt_.context.copy_to_host(words, control);  // the step's one host synchronisation
+  if (Tracer& tracer = rt_.context.tracer(); tracer.on())
+    tracer.add(rt_.compute().name(), "gradient norm", norm_begins, Tracer::Clock::now());
 
   StepResult result;
   const CommCounters now = counters();
@@ -246,6 +272,8 @@ void ZeroEngine::update(float lr, float grad_scale) {
   for (UnitState& unit : rt_.units) {
     SegmentState* segment = unit.trained();
     if (!segment) continue;
+    const TraceScope scope(rt_.context.tracer(), rt_.compute().name(),
+                           [&] { return fmt::format("{} optimizer", unit.name()); });
     rt_.compute().wait(unit.gathered);
     std::vector<ParamSlice> slices;
     segment->layout->for_each_slice(segment->stepped, [&](const FlatSlice& s) {

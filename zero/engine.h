@@ -96,6 +96,9 @@ class ZeroEngine final : public RegionObserver {
   void check_equal_start();
   void gradients_complete(UnitState& unit);
   void finish_gradients();
+  // The compute of a region, as a span of the trace.
+  void begin_span();
+  void end_span(const RegionUse& use, const char* what);
   UnitState& unit_of(const RegionUse& use) { return rt_.units[static_cast<size_t>(use.unit)]; }
   void update(float lr, float grad_scale);
 
@@ -108,6 +111,7 @@ class ZeroEngine final : public RegionObserver {
   std::unique_ptr<ShardingStrategy> strategy_;
   UseOrder training_order_, evaluation_order_;
   Tensor control_;
+  std::vector<Tracer::Clock::time_point> span_begins_;  // of regions that run now
   CommCounters counted_;   // what earlier steps have reported
   int micro_batches_ = 0;  // of the step under way
   int64_t tokens_per_micro_batch_ = 0;

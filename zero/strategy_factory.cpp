@@ -14,21 +14,31 @@ UsageError no_such_stage(int stage) {
 
 std::unique_ptr<ShardingStrategy> make_strategy(int stage, ZeroRuntime& runtime) {
   switch (stage) {
-    case 0: return std::make_unique<Stage0DDP>(runtime);
-    case 1: return std::make_unique<Stage1Optimizer>(runtime);
-    case 2: return std::make_unique<Stage2Gradients>(runtime);
-    case 3: return std::make_unique<Stage3Parameters>(runtime);
-    default: throw no_such_stage(stage);
+    case 0:
+      return std::make_unique<Stage0DDP>(runtime);
+    case 1:
+      return std::make_unique<Stage1Optimizer>(runtime);
+    case 2:
+      return std::make_unique<Stage2Gradients>(runtime);
+    case 3:
+      return std::make_unique<Stage3Parameters>(runtime);
+    default:
+      throw no_such_stage(stage);
   }
 }
 
 StagePlan predict_stage(int stage, const PlanConfig& config) {
   switch (stage) {
-    case 0: return Stage0DDP::predict(config);
-    case 1: return Stage1Optimizer::predict(config);
-    case 2: return Stage2Gradients::predict(config);
-    case 3: return Stage3Parameters::predict(config);
-    default: throw no_such_stage(stage);
+    case 0:
+      return Stage0DDP::predict(config);
+    case 1:
+      return Stage1Optimizer::predict(config);
+    case 2:
+      return Stage2Gradients::predict(config);
+    case 3:
+      return Stage3Parameters::predict(config);
+    default:
+      throw no_such_stage(stage);
   }
 }
 

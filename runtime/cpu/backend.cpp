@@ -35,7 +35,7 @@ class CpuBackend final : public Backend {
   Allocator& allocator() override { return arena_; }
   Stream& compute_stream() override { return compute_; }
   std::unique_ptr<Stream> make_stream(std::string name) override {
-    return std::make_unique<WorkerStream>(std::move(name));
+    return std::make_unique<WorkerStream>(std::move(name), tracer_);
   }
   Kernels& kernels() override { return kernels_; }
   std::unique_ptr<Kernels> make_kernels(Stream& stream) override {
@@ -52,7 +52,13 @@ class CpuBackend final : public Backend {
     if (device.bytes()) std::memcpy(device.data, host, static_cast<size_t>(device.bytes()));
   }
 
+  void trace_with(Tracer& tracer) override {
+    tracer_ = &tracer;
+    compute_.trace_with(tracer);
+  }
+
  private:
+  Tracer* tracer_ = nullptr;
   ArenaAllocator arena_;
   ThreadPool pool_;
   CpuKernels kernels_{pool_};

@@ -5,6 +5,8 @@
 // Invariants: a WorkerStream runs its work one after another in the order of enqueue(); an event it recorded happens
 // when all work before it is done or dropped, never earlier; an event always happens, so nobody waits forever for a
 // stream that failed. All members may be called from any thread.
+//
+// Given a tracer that is on, both record a span per piece of work, under its name, and per wait that took time.
 #pragma once
 
 #include <condition_variable>
@@ -14,6 +16,7 @@
 #include <thread>
 
 #include "runtime/stream.h"
+#include "runtime/trace.h"
 
 namespace trencadis {
 
@@ -22,19 +25,23 @@ class InlineStream final : public Stream {
   explicit InlineStream(std::string name) : name_(std::move(name)) {}
 
   // Errors of the work come out of here.
-  void enqueue(std::string, std::function<void()> work) override { work(); }
+  void enqueue(std::string what, std::function<void()> work) override;
   Event record() override { return {}; }  // everything enqueued has been done
-  void wait(const Event& event) override { event.wait_on_host(); }
+  void wait(const Event& event) override;
   void synchronize() override {}
   const std::string& name() const override { return name_; }
 
+  void trace_with(Tracer& tracer) { tracer_ = &tracer; }
+
  private:
   std::string name_;
+  Tracer* tracer_ = nullptr;
 };
 
 class WorkerStream final : public Stream {
  public:
-  explicit WorkerStream(std::string name);
+  // tracer: null, or outlives the stream.
+  explicit WorkerStream(std::string name, Tracer* tracer = nullptr);
   ~WorkerStream() override;  // does what is queued, then joins the thread
   WorkerStream(const WorkerStream&) = delete;
   WorkerStream& operator=(const WorkerStream&) = delete;
@@ -52,15 +59,18 @@ class WorkerStream final : public Stream {
     std::string what;
     std::function<void()> work;
     std::shared_ptr<Marker> marker;  // of record(); such an item has no work
+    bool is_wait = false;
   };
   void push(Item item);
   void loop();
   void run(Item& item);
 
-  std::string name_;
+  const std::string name_;
+  Tracer* const tracer_;
   std::mutex mutex_;
   std::condition_variable wake_;
   std::deque<Item> queue_;
+  std::string last_what_;  // the last work put into the queue while the tracer was on
   bool stop_ = false;
   std::exception_ptr error_;  // the first; touched by the worker alone
   std::thread thread_;        // last: starts when the rest is ready

@@ -42,9 +42,9 @@ def philox(counters, key):
     return np.stack([c0, c1, c2, c3], axis=1)
 
 
-def normal(count, key):
-    """Standard normal numbers of elements 0 ... count-1 (Box-Muller), float64."""
-    groups = np.arange((count + 3) // 4, dtype=np.uint64)
+def normal(count, key, first=0):
+    """Standard normal numbers of elements first ... first+count-1 (Box-Muller), float64; first is a multiple of 4."""
+    groups = np.arange(first // 4, (first + count + 3) // 4, dtype=np.uint64)
     zero = np.zeros_like(groups)
     words = philox(np.stack([groups & np.uint64(0xFFFFFFFF), groups >> np.uint64(32), zero, zero], axis=1), key)
     unit = words.astype(np.float64) * 2.0**-32
@@ -58,8 +58,13 @@ def initial_weight(name, shape, n_layer, seed):
     if len(shape) < 2:
         return np.full(shape, 1.0 if name.endswith("weight") else 0.0, np.float32)
     stddev = np.float32(0.02) / np.sqrt(np.float32(2 * n_layer)) if name.endswith("c_proj.weight") else np.float32(0.02)
-    values = normal(int(np.prod(shape)), random_key(seed, hash_name(name)))
-    return (values.astype(np.float32) * np.float32(stddev)).reshape(shape)
+    key = random_key(seed, hash_name(name))
+    values = np.empty(int(np.prod(shape)), np.float32)
+    block = 1 << 18  # elements at a time: temporaries must not become the peak of the memory that is measured
+    for first in range(0, len(values), block):
+        count = min(block, len(values) - first)
+        values[first:first + count] = normal(count, key, first).astype(np.float32) * np.float32(stddev)
+    return values.reshape(shape)
 
 
 class Batches:

@@ -19,22 +19,61 @@ from same_start import Batches, initial_weight
 from torch_gpt import GPT, Config, parameter_groups
 
 
+def adamw_settings(job):
+    return {"lr": job["lr"], "betas": (job["beta1"], job["beta2"]), "eps": 1e-8, "fused": True}
+
+
 def adamw(model, job):
-    return torch.optim.AdamW(parameter_groups(model, job["weight_decay"]), lr=job["lr"],
-                             betas=(job["beta1"], job["beta2"]), eps=1e-8, fused=True)
+    return torch.optim.AdamW(parameter_groups(model, job["weight_decay"]), **adamw_settings(job))
 
 
 def one_process(model, job):
     return model, adamw(model, job)
 
 
+# The functions below import what they use themselves, so that a mode's memory is its own. The marked lines are quoted
+# by the chapter of zero/.
+
+
 def ddp(model, job):
-    model = torch.nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
-    return model, adamw(model, job)
+    # [ddp]
+    from torch.nn.parallel import DistributedDataParallel
+    spread = DistributedDataParallel(model, gradient_as_bucket_view=True)
+    optimizer = adamw(model, job)
+    # [end]
+    return spread, optimizer
+
+
+def zero1(model, job):
+    # [zero1]
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+    from torch.nn.parallel import DistributedDataParallel
+    spread = DistributedDataParallel(model, gradient_as_bucket_view=True)
+    optimizer = ZeroRedundancyOptimizer(parameter_groups(model, job["weight_decay"]), torch.optim.AdamW,
+                                        parameters_as_bucket_view=True, **adamw_settings(job))
+    # [end]
+    return spread, optimizer
+
+
+def fsdp2(model, job, reshard=True):
+    # [fsdp2]
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    for block in model.h:
+        fully_shard(block, mesh=mesh, reshard_after_forward=reshard)
+    fully_shard(model, mesh=mesh)  # what no block holds; by default kept until its backward, which follows at once
+    optimizer = adamw(model, job)  # after sharding: of the shards
+    # [end]
+    return model, optimizer
+
+
+def fsdp2_keep(model, job):
+    return fsdp2(model, job, reshard=False)
 
 
 # name -> function(model, job) that returns (model to call, optimizer). clip_grad_norm_ is called on the model.
-MODES = {"one": one_process, "ddp": ddp}
+MODES = {"one": one_process, "ddp": ddp, "zero1": zero1, "fsdp2": fsdp2, "fsdp2-keep": fsdp2_keep}
 
 
 def main():

@@ -3,12 +3,13 @@
 
     PYTHON tests/bench/vs_pytorch.py [flags]        PYTHON: one that has torch and numpy (tests/bench/README.md)
 
-Same initial weights, same batches, same AdamW. A table in Markdown goes to stdout, everything measured to a JSON file.
-Exit code 1 when losses part by more than 1e-4 anywhere, or a program fails.
+Same initial weights, same batches, same AdamW. A table in Markdown goes to stdout (--write-readme: into README.md
+beside this script too), everything measured to a JSON file. Exit code 1 when losses part by more than 1e-4 anywhere, or
+a program fails.
 
-Each program runs --rounds times, in turns, so that a slow minute of the machine hits both; what counts of a program is
-its fastest step. Peak resident memory is the kernel's, of the largest rank. This script starts programs and reads what
-they wrote; it must not import torch, so that nothing of it runs beside what is measured.
+Each program runs --rounds times, in turns with all others of its work, so that a slow minute of the machine hits every
+one; what counts of a program is its fastest step. Peak resident memory is the kernel's, of the largest rank. This script
+starts programs and reads what they wrote; it must not import torch, so that nothing of it runs beside what is measured.
 """
 
 import argparse
@@ -26,16 +27,30 @@ ROOT = os.path.dirname(os.path.dirname(HERE))
 TOLERANCE = 1e-4  # of a loss
 SECONDS_LIMIT = 900  # of one program
 
-# What is trained; "batch" counts over all ranks.
+README = os.path.join(HERE, "README.md")
+BEGIN, END = "<!-- vs_pytorch.py --write-readme: begin -->", "<!-- end -->"
+
+
+def gpt(n_layer, n_head, n_embd, block_size, vocab_size):
+    return {"n_layer": n_layer, "n_head": n_head, "n_embd": n_embd, "block_size": block_size, "vocab_size": vocab_size}
+
+
+# What is trained; "batch" counts over all ranks. gpt2 has 124 million parameters and runs only where it is asked for.
 WORKS = {
-    "tiny": {"model": {"n_layer": 4, "n_head": 4, "n_embd": 128, "block_size": 64, "vocab_size": 256}, "batch": 12},
-    "shakespeare-char": {
-        "model": {"n_layer": 6, "n_head": 6, "n_embd": 384, "block_size": 256, "vocab_size": 256}, "batch": 8},
+    "tiny": {"model": gpt(4, 4, 128, 64, 256), "batch": 12},
+    "shakespeare-char": {"model": gpt(6, 6, 384, 256, 256), "batch": 8},
+    "gpt2": {"model": gpt(12, 12, 768, 64, 50257), "batch": 4},
 }
-# How it is spread. "torch" is an entry of MODES in torch_train.py, "flags" is what train_gpt gets.
+# How it is spread: a mode is a row of the table. "torch" is an entry of MODES in torch_train.py, "flags" is what
+# train_gpt gets. Modes that share one of them share its runs.
 MODES = {
-    "one": {"ranks": 1, "torch": "one", "flags": [], "title": "one process"},
-    "ddp": {"ranks": 2, "torch": "ddp", "flags": ["--zero-stage", "0"], "title": "DDP, 2 ranks"},
+    "one": {"ranks": 1, "torch": "one", "title": "eager", "flags": "-z 0"},
+    "ddp": {"ranks": 2, "torch": "ddp", "title": "DDP", "flags": "-z 0"},
+    "zero1": {"ranks": 2, "torch": "zero1", "title": "ZeroRedundancyOptimizer", "flags": "-z 1"},
+    "zero2": {"ranks": 2, "torch": "fsdp2-keep", "title": "FSDP2, no reshard", "flags": "-z 2"},
+    "zero3-keep": {"ranks": 2, "torch": "fsdp2-keep", "title": "FSDP2, no reshard",
+                   "flags": "-z 3 --reshard-after-forward off"},
+    "zero3": {"ranks": 2, "torch": "fsdp2", "title": "FSDP2", "flags": "-z 3"},
 }
 OPTIMIZER = {"lr": 1e-3, "weight_decay": 0.1, "beta1": 0.9, "beta2": 0.95, "grad_clip": 1.0}
 
@@ -75,7 +90,7 @@ def load(path):
 
 
 def measured(folder, ranks):
-    return max(load(os.path.join(folder, f"measured.{rank}"))["peak_bytes"] for rank in range(ranks))
+    return [load(os.path.join(folder, f"measured.{rank}"))["peak_bytes"] for rank in range(ranks)]
 
 
 def measure_command(folder):
@@ -83,7 +98,7 @@ def measure_command(folder):
 
 
 def train_pytorch(work, mode, options, folder):
-    """{"step_seconds", "losses", "peak_bytes"} of one run."""
+    """{"step_seconds", "losses", "peak_bytes" of each rank} of one run."""
     ranks = mode["ranks"]
     job = {"model": work["model"], "batch_size": work["batch"] // ranks, "mode": mode["torch"],
            "threads": max(1, options.threads // ranks), "steps": options.steps, "seed": options.seed,
@@ -118,7 +133,7 @@ def train_trencadis(work, mode, options, folder):
              "warmup-steps": 0, "min-lr": OPTIMIZER["lr"], "eval-interval": 0, "eval-steps": 0, "sample-interval": 0,
              "sample-tokens": 0, "progress": "plain", "device": "cpu", "out-dir": folder}
     flags |= {name.replace("_", "-"): value for name, value in (work["model"] | OPTIMIZER).items()}
-    command = measure_command(folder) + [options.trencadis] + mode["flags"]
+    command = measure_command(folder) + [options.trencadis] + mode["flags"].split()
     for name, value in flags.items():
         command += [f"--{name}", str(value)]
     if ranks > 1:
@@ -141,52 +156,85 @@ def train_trencadis(work, mode, options, folder):
 
 
 PROGRAMS = {"pytorch": train_pytorch, "trencadis": train_trencadis}
+VARIANT = {"pytorch": "torch", "trencadis": "flags"}  # the key of a mode that says which of a program's runs it needs
 
 
-def compare(work_name, mode_name, options):
-    """One row: both programs in turns."""
-    work, mode = WORKS[work_name], MODES[mode_name]
-    runs = {name: [] for name in options.only}
+def run_in_turns(work_name, options):
+    """{(program, variant): its runs}, of all modes that are asked for."""
+    runs = {(program, (mode["ranks"], mode[VARIANT[program]])): []
+            for mode in map(MODES.get, options.mode) for program in options.only}
     for turn in range(options.rounds):
-        for name in options.only:
+        for (program, variant), done in runs.items():
+            mode = next(mode for mode in MODES.values() if (mode["ranks"], mode[VARIANT[program]]) == variant)
             folder = tempfile.mkdtemp(prefix="vs_pytorch-")
             try:
-                runs[name].append(PROGRAMS[name](work, mode, options, folder))
+                done.append(PROGRAMS[program](WORKS[work_name], mode, options, folder))
             finally:
                 shutil.rmtree(folder, ignore_errors=True)
-            print(f"{work_name}, {mode['title']}, round {turn + 1}: {name} "
-                  f"{min(runs[name][-1]['step_seconds']) * 1e3:.1f} ms", file=sys.stderr, flush=True)
-    tokens = work["batch"] * work["model"]["block_size"]
-    row = {"work": work_name, "mode": mode_name, "tokens_per_step": tokens, "runs": runs}
-    for name, list_of_runs in runs.items():
-        fastest = min(min(run["step_seconds"]) for run in list_of_runs)
-        row[name] = {"step_ms": fastest * 1e3, "tokens_per_sec": tokens / fastest,
-                     "peak_bytes": max(run["peak_bytes"] for run in list_of_runs), "losses": list_of_runs[0]["losses"]}
-    if len(runs) == 2:
-        ours, theirs = row["trencadis"], row["pytorch"]
-        row["speed_ratio"] = ours["tokens_per_sec"] / theirs["tokens_per_sec"]
-        row["memory_ratio"] = ours["peak_bytes"] / theirs["peak_bytes"]
-        row["loss_difference"] = max(abs(a - b) for a, b in zip(ours["losses"], theirs["losses"]))
-    return row
+            print(f"{work_name}, round {turn + 1}: {program} {variant[1]} "
+                  f"{min(done[-1]['step_seconds']) * 1e3:.1f} ms", file=sys.stderr, flush=True)
+    return runs
 
 
-def table(rows):
-    lines = ["| work | PyTorch ms/step | here ms/step | tokens/s, here : PyTorch | PyTorch peak MB | here peak MB "
-             "| memory, here : PyTorch | largest difference of a loss |",
-             "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"]
-    for row in rows:
-        def number(program, key, scale, digits):
-            return f"{row[program][key] * scale:.{digits}f}" if program in row else "-"
+def compare(work_name, options):
+    """The rows of one work, a mode each."""
+    runs = run_in_turns(work_name, options)
+    tokens = WORKS[work_name]["batch"] * WORKS[work_name]["model"]["block_size"]
+    rows = []
+    for mode_name in options.mode:
+        mode = MODES[mode_name]
+        row = {"work": work_name, "mode": mode_name, "tokens_per_step": tokens}
+        for program in options.only:
+            of_mode = runs[program, (mode["ranks"], mode[VARIANT[program]])]
+            fastest = min(min(run["step_seconds"]) for run in of_mode)
+            row[program] = {"step_ms": fastest * 1e3, "tokens_per_sec": tokens / fastest,
+                            "peak_bytes": max(max(run["peak_bytes"]) for run in of_mode),
+                            "losses": of_mode[0]["losses"], "runs": of_mode}
+        if len(options.only) == len(PROGRAMS):
+            ours, theirs = row["trencadis"], row["pytorch"]
+            row["speed_ratio"] = ours["tokens_per_sec"] / theirs["tokens_per_sec"]
+            row["memory_ratio"] = ours["peak_bytes"] / theirs["peak_bytes"]
+            row["loss_difference"] = max(abs(a - b) for run in ours["runs"] for a, b in zip(run["losses"], theirs["losses"]))
+        rows.append(row)
+    return rows
 
-        def ratio(key, form):
-            return form.format(row[key]) if key in row else "-"
 
-        lines.append(" | ".join([
-            f"| {row['work']}, {MODES[row['mode']]['title']}",
-            number("pytorch", "step_ms", 1, 1), number("trencadis", "step_ms", 1, 1), ratio("speed_ratio", "{:.2f}"),
-            number("pytorch", "peak_bytes", 1e-6, 0), number("trencadis", "peak_bytes", 1e-6, 0),
-            ratio("memory_ratio", "{:.2f}"), ratio("loss_difference", "{:.1e}")]) + " |")
-    return "\n".join(lines)
+HEAD = ["| work | PyTorch | here | ms a step, PyTorch | here | tokens/s, PyTorch | here | ratio | peak MB of a rank, PyTorch "
+        "| here | ratio | losses differ by |", "| --- | --- | --- |" + " ---: |" * 9]
+
+
+def title(work_name, mode_name):
+    """The first cells of a row: which one it is."""
+    mode = MODES[mode_name]
+    ranks = "one process" if mode["ranks"] == 1 else f"{mode['ranks']} ranks"
+    return f"| {work_name}, {ranks} | {mode['title']} | `{mode['flags']}` | "
+
+
+def table_line(row):
+    def number(program, key, scale, form):
+        return form.format(row[program][key] * scale) if program in row else "-"
+
+    def ratio(key, form):
+        return form.format(row[key]) if key in row else "-"
+
+    return title(row["work"], row["mode"]) + " | ".join([
+        number("pytorch", "step_ms", 1, "{:.1f}"), number("trencadis", "step_ms", 1, "{:.1f}"),
+        number("pytorch", "tokens_per_sec", 1, "{:.0f}"), number("trencadis", "tokens_per_sec", 1, "{:.0f}"),
+        ratio("speed_ratio", "**{:.2f}**"),
+        number("pytorch", "peak_bytes", 1e-6, "{:.0f}"), number("trencadis", "peak_bytes", 1e-6, "{:.0f}"),
+        ratio("memory_ratio", "**{:.2f}**"), ratio("loss_difference", "{:.1e}")]) + " |"
+
+
+def write_readme(lines, about):
+    """Puts table lines into README.md between its marks: in the place of the same rows, beside the others."""
+    with open(README, encoding="utf-8") as file:
+        before, rest = file.read().split(BEGIN)
+    old, after = rest.split(END, 1)
+    written = []
+    for prefix in (title(work, mode) for work in WORKS for mode in MODES):
+        written += [line for line in lines + old.split("\n") if line.startswith(prefix)][:1]
+    with open(README, "w", encoding="utf-8") as file:
+        file.write(before + "\n".join([BEGIN, *HEAD, *written, "", about, END]) + after)
 
 
 def prepare(options):
@@ -211,9 +259,16 @@ def machine():
     return {"processor": name, "cores": cores()}
 
 
+def save(rows, versions, options):
+    os.makedirs(os.path.dirname(os.path.abspath(options.json)), exist_ok=True)
+    with open(options.json, "w", encoding="utf-8") as file:
+        json.dump({"machine": machine(), "pytorch": versions, "steps": options.steps, "rounds": options.rounds,
+                   "threads": options.threads, "optimizer": OPTIMIZER, "rows": rows}, file, indent=1)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--work", nargs="+", choices=WORKS, default=list(WORKS))
+    parser.add_argument("--work", nargs="+", choices=WORKS, default=["tiny", "shakespeare-char"])
     parser.add_argument("--mode", nargs="+", choices=MODES, default=list(MODES))
     parser.add_argument("--only", nargs="+", choices=PROGRAMS, default=list(PROGRAMS), help="leave a program out")
     parser.add_argument("--rounds", type=int, default=2, help="runs of each program, in turns (2)")
@@ -223,29 +278,35 @@ def main():
     parser.add_argument("--data", help="a text (the corpus of quickstart.sh)")
     parser.add_argument("--trencadis", default=os.path.join(ROOT, "build", "release", "bin", "train_gpt"))
     parser.add_argument("--json", default=os.path.join(ROOT, "out", "bench", "vs_pytorch.json"))
+    parser.add_argument("--write-readme", action="store_true", help="renew these rows of the table in README.md")
     options = parser.parse_args()
-    rows = []
+    rows, failed = [], False
     try:
         prepare(options)
         for work in options.work:
-            for mode in options.mode:
-                rows.append(compare(work, mode, options))
+            rows += compare(work, options)
     except Failure as failure:
         print(f"vs_pytorch.py: {failure}", file=sys.stderr)
+        failed = True
     if not rows:
         return 1
-    versions = {run["version"] for row in rows for run in row["runs"].get("pytorch", [])}
-    print(table(rows))
-    os.makedirs(os.path.dirname(os.path.abspath(options.json)), exist_ok=True)
-    with open(options.json, "w", encoding="utf-8") as file:
-        json.dump({"machine": machine(), "pytorch": sorted(versions), "steps": options.steps, "rounds": options.rounds,
-                   "threads": options.threads, "optimizer": OPTIMIZER, "rows": rows}, file, indent=1)
-    print(f"\n{machine()['processor']}, {options.threads} threads, PyTorch {', '.join(sorted(versions)) or '-'}; "
-          f"fastest of {options.rounds * options.steps} steps. All numbers: {os.path.relpath(options.json)}")
+    versions = sorted({run["version"] for row in rows if "pytorch" in row for run in row["pytorch"]["runs"]})
+    save(rows, versions, options)
+    lines = [table_line(row) for row in rows]
+    about = (f"{machine()['processor']}, {options.threads} threads in all, PyTorch {', '.join(versions) or '-'}; "
+             f"fastest of {options.rounds * options.steps} steps.")
+    print("\n".join(HEAD + lines) + f"\n\n{about} All numbers: {os.path.relpath(options.json)}")
+    for work in options.work:
+        speed = {row["mode"]: row["trencadis"]["tokens_per_sec"]
+                 for row in rows if row["work"] == work and "trencadis" in row}
+        if "ddp" in speed and "zero3" in speed:
+            print(f"{work}: -z 3 reaches {speed['zero3'] / speed['ddp']:.2f} of the tokens per second of -z 0.")
     if any(row.get("loss_difference", 0) > TOLERANCE for row in rows):
         print(f"vs_pytorch.py: losses differ by more than {TOLERANCE}", file=sys.stderr)
-        return 1
-    return 0 if len(rows) == len(options.work) * len(options.mode) else 1
+        failed = True
+    if options.write_readme and not failed:
+        write_readme(lines, about)
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

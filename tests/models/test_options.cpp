@@ -142,7 +142,7 @@ TEST_CASE("options: wrong flags are named, with the nearest right one") {
   expect_error({"--lr"}, {"--lr", "a value is missing"});
   expect_error({"-b"}, {"--batch-size (-b)", "a value is missing"});
   // Flags of what is not built yet.
-  for (const char* flag : {"--resume", "--save-interval", "--export", "--init-from", "--trace", "--report", "--plan"})
+  for (const char* flag : {"--resume", "--save-interval", "--export", "--init-from"})
     expect_error({flag, "1"}, {std::string("unknown flag ") + flag});
 }
 

@@ -1,72 +1,17 @@
-// gemm() twice: on OpenBLAS where CMake finds it, else on Eigen. Here alone the choice shows.
-#include "runtime/cpu/gemm.h"
-
+// gemm() on Eigen; CMake takes this file where it finds no OpenBLAS.
 #include <cmath>
-#include <limits>
-#include <mutex>
 
 #include "runtime/check.h"
+#include "runtime/cpu/gemm.h"
 
-#if defined(TRENCADIS_HAVE_OPENBLAS)
-#include <cblas.h>
-
-// In every OpenBLAS build, but not in every cblas.h.
-extern "C" {
-void openblas_set_num_threads(int threads);
-int openblas_get_parallel();  // 0: sequential build, 1: pthreads, 2: OpenMP
-}
-#else
 #if defined(__GNUC__) && !defined(__clang__)
 // GCC 12 takes its own _mm512_undefined_ps() for a mistake wherever Eigen's loops inline it (its bug 105593).
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #endif
 #include <Eigen/Core>
-#endif
 
 namespace trencadis {
-
-#if defined(TRENCADIS_HAVE_OPENBLAS)
-
-namespace {
-
-// Our threads share out the tiles; a library thread under each would cut them again, by the number of threads. OpenMP
-// keeps its limit per thread, so each thread says it once; one at a time, because OpenBLAS frees buffers on the way.
-void limit_to_one_thread() {
-  static std::mutex mutex;
-  thread_local bool done = false;
-  if (done) return;
-  const std::lock_guard lock(mutex);
-  openblas_set_num_threads(1);
-  done = true;
-}
-
-// The sequential build takes its work buffers from a table without a lock, and may give two threads the same one: with
-// four threads on two cores 10 of 160000 products were wrong (0.3.21, Debian's openblas-serial), silently. With that
-// build products take turns. The builds with threads lock the table (192000 products, none wrong); CMake should find
-// one.
-std::unique_lock<std::mutex> turn() {
-  static const bool sequential = openblas_get_parallel() == 0;
-  static std::mutex mutex;
-  return sequential ? std::unique_lock(mutex) : std::unique_lock<std::mutex>();
-}
-
-}  // namespace
-
-void gemm(bool trans_a, bool trans_b, int64_t M, int64_t N, int64_t K, float alpha, const float* a, int64_t lda,
-          const float* b, int64_t ldb, float beta, float* c, int64_t ldc) {
-  for (int64_t size : {M, N, K, lda, ldb, ldc})
-    CHECK(size >= 0 && size <= std::numeric_limits<int>::max(), "gemm of M {}, N {}, K {}: a size beyond cblas' int", M,
-          N, K);
-  if (M == 0 || N == 0) return;
-  limit_to_one_thread();
-  const auto lock = turn();
-  const auto i = [](int64_t size) { return static_cast<int>(size); };
-  cblas_sgemm(CblasRowMajor, trans_a ? CblasTrans : CblasNoTrans, trans_b ? CblasTrans : CblasNoTrans, i(M), i(N), i(K),
-              alpha, a, i(lda), b, i(ldb), beta, c, i(ldc));
-}
-
-#else
 
 namespace {
 
@@ -111,7 +56,5 @@ void gemm(bool trans_a, bool trans_b, int64_t M, int64_t N, int64_t K, float alp
   else
     result.noalias() += alpha * left * right;
 }
-
-#endif
 
 }  // namespace trencadis
