@@ -5,6 +5,7 @@
 #include "dist/mpi/mpi_communicator.h"
 #include "dist/mpi/mpi_environment.h"
 #include "models/trainer/plan_report.h"
+#include "models/trainer/report/page.h"
 #include "models/trainer/trainer.h"
 #include "runtime/cpu/backend.h"
 
@@ -62,6 +63,7 @@ PlanRequest plan_request(const TrainOptions& options, int world) {
 int main(int argc, char** argv) {
   int rank = 0, size = 1;
   try {
+    if (argc > 1 && std::string_view(argv[1]) == "report") return report_command(argc, argv);
     MpiEnvironment mpi;
     rank = mpi.rank();
     size = mpi.size();

@@ -38,6 +38,8 @@ class Backend {
 class Context {
  public:
   explicit Context(std::unique_ptr<Backend> backend) : backend_(std::move(backend)) { backend_->trace_with(tracer_); }
+  // Storages refer to their context: one that outlives it ends the program, with a message that names the remedy.
+  ~Context();
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
 

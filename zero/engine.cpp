@@ -341,7 +341,8 @@ StagePlan ZeroEngine::predict(const std::vector<RegionUse>& uses) const {
 
 CommCounters ZeroEngine::counters() const {
   CommCounters sum;
-  for (const Communicator* comm : {gather_comm_.get(), reduce_comm_.get(), control_comm_.get()}) sum += comm->counters();
+  for (const Communicator* comm : {gather_comm_.get(), reduce_comm_.get(), control_comm_.get()})
+    sum += comm->counters();
   return sum;
 }
 

@@ -112,8 +112,8 @@ class ZeroEngine final : public RegionObserver {
   UseOrder training_order_, evaluation_order_;
   Tensor control_;
   std::vector<Tracer::Clock::time_point> span_begins_;  // of regions that run now
-  CommCounters counted_;   // what earlier steps have reported
-  int micro_batches_ = 0;  // of the step under way
+  CommCounters counted_;                                // what earlier steps have reported
+  int micro_batches_ = 0;                               // of the step under way
   int64_t tokens_per_micro_batch_ = 0;
   int64_t steps_taken_ = 0, steps_skipped_ = 0;
 };

@@ -90,7 +90,7 @@ Outcome train(int stage, Communicator& world) {
     engine.micro_batch(kRows, [&](const Tensor& totals) {
       return model.loss(Tensor::from(context, x, {kRows, kWidth}), Tensor::from(context, labels, {kRows}), totals);
     });
-    outcome.loss = engine.step(1e-2f).loss;
+    outcome.loss = engine.step(1e-3f).loss;
   }
   outcome.rest = context.memory().live();
   outcome.peak = context.memory().peak();

@@ -244,6 +244,9 @@ std::vector<Flag> build_table() {
   t.integer("seed", &O::seed, 0, std::numeric_limits<int64_t>::max(), "of weights, order of data, dropout and samples");
   t.text("out-dir,o", "DIR", &O::out_dir, "where the run writes");
   t.text("metrics", "FILE", &O::metrics, "a JSON object per step; 'off': none. Default: metrics.jsonl in out-dir");
+  t.text("report", "FILE", &O::report,
+         "a page of pictures of the run; 'off': none. Default: report.html in out-dir. Later: train_gpt report DIR...");
+  t.text("trace", "FILE", &O::trace, "what ran when on all ranks, for ui.perfetto.dev; slows a run by under 2 %");
   t.integer("timeout", &O::timeout, 1, kMany, "seconds after which a collective that is stuck ends the job");
   t.choice("progress", "auto|bar|plain|off", &O::progress, "how steps are shown");
   t.on_off("digest", &O::digest, "at the end, print a checksum of all parameters");

@@ -1,6 +1,6 @@
 #include "models/trainer/metrics.h"
 
-#include <sys/stat.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -72,6 +72,32 @@ std::string step_line(const StepRecord& r, int64_t max_steps) {
   return line;
 }
 
+namespace {
+
+std::string clock_text(double seconds) {
+  const auto s = static_cast<int64_t>(seconds + 0.5);
+  if (s >= 3600) return fmt::format("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60);
+  return fmt::format("{}:{:02}", s / 60, s % 60);
+}
+
+int terminal_columns() {
+  winsize size{};
+  return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
+}  // namespace
+
+std::string bar_line(const StepRecord& r, int64_t max_steps, double seconds_left, int columns) {
+  constexpr int kWidth = 24;
+  const int done = static_cast<int>(kWidth * std::min(r.step, max_steps) / std::max<int64_t>(1, max_steps));
+  std::string line =
+      fmt::format("[{:=<{}}{: <{}}] {}/{} | {} left | loss {:.4f} | {:.1f} ms | {:.0f} tok/s", "", done, "",
+                  kWidth - done, r.step, max_steps, clock_text(seconds_left), r.loss, 1e3 * r.step_seconds,
+                  static_cast<double>(r.tokens) / std::max(1e-9, r.step_seconds));
+  if (columns > 0 && static_cast<int>(line.size()) >= columns) line.resize(static_cast<size_t>(columns - 1));
+  return line;
+}
+
 Progress::Progress(const std::string& mode, int64_t max_steps, bool under_mpirun) : max_steps_(max_steps) {
   const bool terminal = isatty(STDOUT_FILENO) != 0 && !under_mpirun;
   mode_ = mode == "off" ? Mode::off : mode == "bar" || (mode == "auto" && terminal) ? Mode::bar : Mode::plain;
@@ -91,13 +117,13 @@ void Progress::step(const StepRecord& r) {
   if (mode_ == Mode::plain) {
     fmt::print("{}\n", step_line(r, max_steps_));
   } else {
-    constexpr int kWidth = 24;
-    const int done = static_cast<int>(kWidth * r.step / std::max<int64_t>(1, max_steps_));
-    const auto left = static_cast<int64_t>(smoothed_seconds_ * static_cast<double>(max_steps_ - r.step) + 0.5);
-    fmt::print("\r\033[K[{:=<{}}{: <{}}] {} left | {}", "", done, "", kWidth - done,
-               fmt::format("{}:{:02}", left / 60, left % 60), step_line(r, max_steps_));
+    const double left = smoothed_seconds_ * static_cast<double>(max_steps_ - r.step);
+    fmt::print("\r{}\033[K", bar_line(r, max_steps_, left, terminal_columns()));
     bar_drawn_ = true;
-    if (r.val_loss || last || r.skipped) note("");
+    if (r.val_loss || last || r.skipped) {
+      bar_drawn_ = false;  // the whole line takes its place, and stays
+      fmt::print("\r{}\033[K\n", step_line(r, max_steps_));
+    }
   }
   std::fflush(stdout);
 }

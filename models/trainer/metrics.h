@@ -44,6 +44,9 @@ class MetricsFile {
 
 // "step 12/300 | loss 2.3456 | norm 0.91 | lr 6.0e-04 | 41.2 ms | 24850 tok/s | mem 38.2 MiB"
 std::string step_line(const StepRecord& record, int64_t max_steps);
+// "[=====                   ] 12/300 | 0:41 left | loss 2.3456 | 41.2 ms | 24850 tok/s", at most `columns` wide: a line
+// that wraps cannot be redrawn.
+std::string bar_line(const StepRecord& record, int64_t max_steps, double seconds_left, int columns);
 std::string format_bytes(int64_t bytes);  // "38.2 MiB"
 
 // Shows steps: a bar with the time left, on a terminal that redraws; else lines, the first ones all and then one every

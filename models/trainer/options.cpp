@@ -206,4 +206,9 @@ std::string TrainOptions::metrics_path() const {
   return metrics.empty() ? out_dir + "/metrics.jsonl" : metrics;
 }
 
+std::string TrainOptions::report_path() const {
+  if (report == "off") return "";
+  return report.empty() ? out_dir + "/report.html" : report;
+}
+
 }  // namespace trencadis

@@ -63,6 +63,8 @@ struct TrainOptions {
   int64_t seed = 1337;
   std::string out_dir = "out";
   std::string metrics;  // empty: out_dir/metrics.jsonl; "off": none
+  std::string report;   // empty: out_dir/report.html; "off": none
+  std::string trace;    // empty: none
   int64_t timeout = 300;
   std::string progress = "auto";  // auto, bar, plain, off
   bool digest = false;
@@ -79,6 +81,7 @@ struct TrainOptions {
 
   // Where metrics go; empty: nowhere.
   std::string metrics_path() const;
+  std::string report_path() const;  // likewise
   int64_t tokens_per_step(int64_t world) const { return batch_size * block_size * grad_accum * world; }
 };
 

@@ -93,7 +93,7 @@ std::string Recorder::finish() {
   if (trace_.empty()) return "";
   std::vector<Timeline> ranks;
   bool any_full = false;
-  for (const std::string& text : exchange_texts(world_, (full_ ? "1" : "0") + to_json(whole_))) {
+  for (const std::string& text : exchange_texts(world_, fmt::format("{}{}", full_ ? 1 : 0, to_json(whole_)))) {
     any_full |= text[0] == '1';
     if (world_.rank() == 0) ranks.push_back(timeline_from_json(text.substr(1)));
   }

@@ -44,9 +44,9 @@ class Recorder {
   Communicator& world_;
   const std::string folder_, trace_;
   const int64_t kept_;
-  const size_t most_;         // events of this rank in the trace
-  int64_t step_ = 0;          // of this process, from 1
-  int64_t kept_number_ = 0;   // how the kept step is called
+  const size_t most_;        // events of this rank in the trace
+  int64_t step_ = 0;         // of this process, from 1
+  int64_t kept_number_ = 0;  // how the kept step is called
   bool recording_ = false, kept_written_ = false, full_ = false;
   Tracer::Clock::time_point zero_, step_begin_;
   BytesByCategory live_{};

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "models/trainer/sampling.h"
+#include "models/trainer/summary.h"
 
 namespace trencadis {
 
@@ -74,6 +75,7 @@ Trainer::Trainer(const TrainOptions& options, Context& context, Communicator& wo
       chief_(world.rank() == 0),
       progress_(std::move(progress)),
       context_(context),
+      resident_at_start_(resident_bytes()),
       schedule_(schedule_of(options)) {
   on_all_ranks(world, [&] { open_data(); });
   model_ = std::make_unique<GPT>(gpt_config(options, dataset_.vocab_size));
@@ -91,6 +93,7 @@ Trainer::Trainer(const TrainOptions& options, Context& context, Communicator& wo
     if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), ignored);
     metrics_ = std::make_unique<MetricsFile>(path.string());
   });
+  on_all_ranks(world, [&] { report_ = std::make_unique<RunReport>(options_, context_, world_); });
 }
 
 Trainer::~Trainer() = default;
@@ -109,11 +112,25 @@ void Trainer::say(const std::string& line) {
   if (chief_) progress_.note(line);
 }
 
+std::string Trainer::model_line() const {
+  return fmt::format("{} layers, {} heads, {} channels, sequence {}, vocabulary {}: {:.2f} million parameters",
+                     options_.n_layer, options_.n_head, options_.n_embd, options_.block_size, dataset_.vocab_size,
+                     static_cast<double>(model_->parameter_count()) / 1e6);
+}
+
+// What run.json says before anything was measured.
+RunRecord Trainer::record_of_start() const {
+  RunRecord run;
+  run.data = dataset_.message;
+  run.model = model_line();
+  run.parameters = model_->parameter_count();
+  set_rows(run, summarise_run(*engine_, *model_, options_.batch_size, {}, 0), /*measured=*/false);
+  return run;
+}
+
 void Trainer::announce() {
   say(dataset_.message);
-  say(fmt::format("model: {} layers, {} heads, {} channels, sequence {}, vocabulary {}: {:.2f} million parameters",
-                  options_.n_layer, options_.n_head, options_.n_embd, options_.block_size, dataset_.vocab_size,
-                  static_cast<double>(model_->parameter_count()) / 1e6));
+  say("model: " + model_line());
   say(fmt::format("run: {} rank{}, ZeRO stage {}, {} tokens a step ({} sequences x {} x {} micro-batch{})",
                   world_.size(), world_.size() > 1 ? "s" : "", options_.zero_stage,
                   options_.tokens_per_step(world_.size()), options_.batch_size * world_.size(), options_.block_size,
@@ -180,6 +197,7 @@ double Trainer::evaluate() {
   const int64_t B = options_.batch_size, T = options_.block_size;
   const Tensor totals = Tensor::zeros(context_, {kLossWords}, DType::i64, MemoryCategory::workspace, "loss totals");
   std::vector<int32_t> ids(static_cast<size_t>(B * T)), targets(ids.size());
+  const TraceScope scope(context_.tracer(), context_.compute_stream().name(), [] { return std::string("validation"); });
   engine_->evaluate([&] {
     for (int64_t i = 0; i < options_.eval_steps; ++i) {
       if (i * world_.size() * B >= val_->windows()) break;
@@ -203,6 +221,7 @@ std::string Trainer::generate() {
   sampling.temperature = options_.temperature;
   sampling.top_k = options_.top_k;
   sampling.seed = static_cast<uint64_t>(options_.seed);
+  const TraceScope scope(context_.tracer(), context_.compute_stream().name(), [] { return std::string("sample"); });
   engine_->evaluate([&] {
     for (int64_t i = 0; i < options_.sample_tokens; ++i) {
       const auto length = std::min(static_cast<int64_t>(tokens.size()), options_.block_size);
@@ -217,10 +236,30 @@ std::string Trainer::generate() {
 void Trainer::run() {
   const StopSignals signals;
   announce();
+  report_->start(record_of_start());
+  try {
+    train();
+  } catch (const DivergedError&) {  // on all ranks at the same step
+    RunReport::End end;
+    end.status = "diverged";
+    end.steps_done = last_.step;
+    end.summary = summarise_run(*engine_, *model_, options_.batch_size, last_, 0);
+    end.memory = last_.memory;
+    for (const std::string& line : report_->finish(end)) say(line);
+    throw;
+  } catch (const std::exception& error) {
+    report_->abandon(fmt::format("ended by an error: {}", error.what()));
+    throw;
+  }
+}
+
+void Trainer::train() {
   int skips_in_a_row = 0;
   int64_t step = 0;
   for (; step < options_.max_steps && stop_signal_ == 0; ++step) {
+    report_->recorder().begin_step();
     StepRecord record = train_step(step);
+    report_->recorder().end_step(step + 1);
     gather_memory(record);
     const bool last = step + 1 == options_.max_steps;
     const auto due = [&](int64_t interval) { return last || (interval > 0 && (step + 1) % interval == 0); };
@@ -242,44 +281,29 @@ void Trainer::run() {
 }
 
 void Trainer::summarise(int64_t steps_done) {
-  if (stop_signal_ != 0) say(fmt::format("stopped by signal {} after step {}", stop_signal_, steps_done));
+  RunReport::End end;
+  if (stop_signal_ != 0) {
+    end.status = fmt::format("stopped by signal {}", stop_signal_);
+    say(fmt::format("{} after step {}", end.status, steps_done));
+  }
   if (engine_->steps_skipped() > 0)
     say(fmt::format("{} steps were skipped: gradient or loss not finite", engine_->steps_skipped()));
+  int64_t resident = std::max<int64_t>(0, peak_resident_bytes() - resident_at_start_);
+  world_.all_reduce(View(&resident, 1), ReduceOp::max, context_.compute_stream(), {"resident memory", Traffic::other});
   if (steps_done > 0) {
-    const StagePlan plan = engine_->predict(model_->uses());
-    const auto row = [&](const char* name, size_t category, int64_t predicted) {
-      int64_t measured = 0;
-      for (const RankMemory& rank : last_.memory) measured = std::max(measured, rank[category]);
-      say(fmt::format("  {:<22} {:>14} {:>14}", name, predicted >= 0 ? format_bytes(predicted) : "",
-                      format_bytes(measured)));
-    };
-    say(fmt::format("  {:<22} {:>14} {:>14}", "memory, peak of a rank", "predicted", "measured"));
-    row("parameters", 1 + static_cast<size_t>(MemoryCategory::parameter), plan.peak.parameter);
-    row("gradients", 1 + static_cast<size_t>(MemoryCategory::gradient), plan.peak.gradient);
-    row("optimizer state", 1 + static_cast<size_t>(MemoryCategory::optimizer), plan.peak.optimizer);
-    row("activations", 1 + static_cast<size_t>(MemoryCategory::activation), -1);
-    row("communication", 1 + static_cast<size_t>(MemoryCategory::communication), -1);
-    row("all", 0, -1);
-    const auto traffic_row = [&](CollectiveKind kind, int64_t elements) {
-      const int64_t predicted = elements * (world_.size() - 1) / world_.size() * kF32;
-      const int64_t measured = last_.comm.at(Traffic::training, kind).bytes_sent;
-      if (predicted == 0 && measured == 0) return;
-      say(fmt::format("  {:<22} {:>14} {:>14}", name_of(kind), format_bytes(predicted), format_bytes(measured)));
-    };
-    if (world_.size() > 1) say("  sent, rank and step");
-    traffic_row(CollectiveKind::all_reduce, plan.all_reduce);
-    traffic_row(CollectiveKind::reduce_scatter, plan.reduce_scatter);
-    traffic_row(CollectiveKind::all_gather, plan.all_gather);
+    end.summary = summarise_run(*engine_, *model_, options_.batch_size, last_, resident);
+    say(summary_table(end.summary));
   }
   if (options_.sample_tokens > 0 && stop_signal_ == 0) {
-    const std::string text = generate();
-    say("--- sample\n" + text + "\n---");
+    end.sample = generate();
+    say("--- sample\n" + end.sample + "\n---");
   }
+  if (options_.digest) end.digest = fmt::format("{:08X}", engine_->digest());
+  end.steps_done = steps_done;
+  end.memory = last_.memory;
   if (metrics_) say("metrics: " + options_.metrics_path());
-  if (options_.digest) {
-    const uint32_t digest = engine_->digest();
-    if (chief_) fmt::print("digest {:08X}\n", digest);
-  }
+  for (const std::string& line : report_->finish(end)) say(line);
+  if (options_.digest && chief_) fmt::print("digest {}\n", end.digest);
   std::fflush(stdout);
 }
 

@@ -8,6 +8,7 @@
 #include "models/trainer/launch.h"
 #include "models/trainer/metrics.h"
 #include "models/trainer/options.h"
+#include "models/trainer/run_report.h"
 #include "optim/schedule.h"
 #include "zero/engine.h"
 
@@ -36,6 +37,9 @@ class Trainer {
   double evaluate();
   std::string generate();
   void gather_memory(StepRecord& record);
+  std::string model_line() const;
+  RunRecord record_of_start() const;
+  void train();
   void summarise(int64_t steps_done);
   int64_t sample_of(int64_t step, int64_t micro_batch) const;
 
@@ -44,11 +48,13 @@ class Trainer {
   const bool chief_;  // rank 0
   Progress progress_;
   Context& context_;
+  const int64_t resident_at_start_;
   Dataset dataset_;
   std::unique_ptr<Batches> train_, val_;
   std::unique_ptr<GPT> model_;
   std::unique_ptr<ZeroEngine> engine_;
   std::unique_ptr<MetricsFile> metrics_;
+  std::unique_ptr<RunReport> report_;
   Schedule schedule_;
   int64_t stop_signal_ = 0;  // what the ranks agreed on at the last step
   StepRecord last_;          // of the last step, for the summary

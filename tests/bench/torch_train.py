@@ -96,6 +96,8 @@ def main():
     step_seconds, losses = [], []
     for step in range(job["steps"]):
         begin = time.perf_counter()
+        for group in optimizer.param_groups:
+            group["lr"] = job["lr"] * (step + 1) / (job["steps"] + 1)  # warm-up over the whole run
         ids, targets = (torch.from_numpy(a) for a in batches.get((step * world + rank) * B, B))
         loss = spread(ids, targets)
         loss.backward()

@@ -99,6 +99,11 @@ TEST_CASE("traffic: every stage sends what its table says, call by call") {
                                                         : gathers * grad_accum * units_count;
                 CHECK(counters.at(Traffic::training, kAllGather).calls == all_gathers);
               }
+            // A step reports the same itself: it has the gathers after the step before in place of those after it.
+            for (size_t s = 1; s < got.steps.size(); ++s)
+              for (CollectiveKind kind : {kAllReduce, kReduceScatter, kAllGather})
+                CHECK(sent(got.steps[s].result.traffic, Traffic::training, kind) ==
+                      sent(got.steps[s].traffic[0], Traffic::training, kind));
             // What was predicted is the same.
             CHECK(got.plan.all_reduce == all_reduced);
             CHECK(got.plan.reduce_scatter == reduced);

@@ -76,8 +76,9 @@ void write_chrome_trace(const std::string& path, const std::vector<Timeline>& by
       file.write(fmt::format("{{\"ph\":\"C\",\"name\":\"live bytes\",\"pid\":{},\"ts\":{:.3f},\"args\":{{{}}}}},\n",
                              pid, microseconds(s.time), live));
     }
-    file.write(fmt::format("{{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":{},\"args\":{{\"name\":\"rank {}\"}}}}{}\n",
-                           pid, pid, r + 1 < by_rank.size() ? "," : ""));
+    file.write(
+        fmt::format("{{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":{},\"args\":{{\"name\":\"rank {}\"}}}}{}\n", pid,
+                    pid, r + 1 < by_rank.size() ? "," : ""));
   }
   file.write("]}\n");
   file.flush();

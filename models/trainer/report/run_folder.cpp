@@ -81,8 +81,8 @@ void read_metrics(RunFolder& folder) {
   folder.metrics = parse_metrics(*text, complaint);
   if (!complaint.empty()) folder.missing.push_back(complaint);
   if (folder.run && folder.run->status == "running" && !folder.metrics.step.empty())
-    folder.missing.push_back(fmt::format("The last step that was recorded is {} of {}.", folder.metrics.step.back(),
-                                         folder.run->max_steps));
+    folder.missing.push_back(
+        fmt::format("The last step that was recorded is {} of {}.", folder.metrics.step.back(), folder.run->max_steps));
 }
 
 void read_timeline(RunFolder& folder) {
@@ -129,8 +129,8 @@ MetricsColumns parse_metrics(const std::string& text, std::string& complaint) {
     last_line = line;
   }
   if (begin < text.size()) complaint = "The last line of metrics.jsonl was cut off: it is left out.";
-  if (unreadable > 0) complaint += fmt::format("{}{} lines of metrics.jsonl cannot be read.",
-                                               complaint.empty() ? "" : " ", unreadable);
+  if (unreadable > 0)
+    complaint += fmt::format("{}{} lines of metrics.jsonl cannot be read.", complaint.empty() ? "" : " ", unreadable);
   if (m.step.empty() && complaint.empty()) complaint = "metrics.jsonl is empty: there are no curves.";
   const nlohmann::json last = nlohmann::json::parse(last_line, nullptr, /*allow_exceptions=*/false);
   if (last.is_object() && last.contains("mem_by_rank/peak_bytes") && last["mem_by_rank/peak_bytes"].is_array())

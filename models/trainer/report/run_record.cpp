@@ -25,8 +25,8 @@ ordered_json rows_to_json(const std::vector<RunRecord::Row>& rows) {
 std::vector<RunRecord::Row> rows_from_json(const ordered_json& json) {
   std::vector<RunRecord::Row> rows;
   for (const ordered_json& row : json)
-    rows.push_back({row.at("name").get<std::string>(), row.at("predicted").get<int64_t>(),
-                    row.at("measured").get<int64_t>()});
+    rows.push_back(
+        {row.at("name").get<std::string>(), row.at("predicted").get<int64_t>(), row.at("measured").get<int64_t>()});
   return rows;
 }
 

@@ -13,8 +13,11 @@ namespace {
 size_t character_length(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char first = byte(0);
-  const size_t length = first < 0x80 ? 1 : first >= 0xC2 && first < 0xE0 ? 2 : first >= 0xE0 && first < 0xF0 ? 3
-                                       : first >= 0xF0 && first < 0xF5 ? 4 : 0;
+  const size_t length = first < 0x80                    ? 1
+                        : first >= 0xC2 && first < 0xE0 ? 2
+                        : first >= 0xE0 && first < 0xF0 ? 3
+                        : first >= 0xF0 && first < 0xF5 ? 4
+                                                        : 0;
   if (length == 0 || length > text.size()) return 0;
   for (size_t i = 1; i < length; ++i)
     if ((byte(i) & 0xC0) != 0x80) return 0;
@@ -88,6 +91,7 @@ std::string bytes_text(int64_t bytes) {
 
 std::string count_text(double count) {
   if (!std::isfinite(count)) return "–";
+  if (std::fabs(count) < 1e-12) return "0";
   if (count >= 1e9) return fmt::format("{:.3g}G", count / 1e9);
   if (count >= 1e6) return fmt::format("{:.3g}M", count / 1e6);
   if (count >= 1e4) return fmt::format("{:.3g}k", count / 1e3);
@@ -167,15 +171,15 @@ std::string path_through(const Points& points, const Axis& x, const Axis& y, boo
     }
     const std::string px_x = px(x.at(points.x[i])), px_y = px(y.at(points.y[i]));
     if (!drawing)
-      d += "M" + px_x + " " + px_y;
+      d += fmt::format("M{} {}", px_x, px_y);
     else if (!steps)
-      d += "L" + px_x + " " + px_y;
+      d += fmt::format("L{} {}", px_x, px_y);
     else if (px_y != last_y)
-      d += "H" + px_x + "V" + px_y;
+      d += fmt::format("H{}V{}", px_x, px_y);
     drawing = true;
     last_y = px_y;
   }
-  if (steps && drawing) d += "H" + px(x.at(points.x.back()));
+  if (steps && drawing) d += fmt::format("H{}", px(x.at(points.x.back())));
   return d;
 }
 

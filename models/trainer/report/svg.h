@@ -14,15 +14,15 @@ std::string escape(std::string_view text);
 // For a <script type="application/json">: nothing in it can end the element.
 std::string escape_json(std::string json);
 
-std::string px(double length);               // "12.3", no needless digits
-std::string significant(double x, int n);    // n significant digits: "2.346", "6e-04"; "–" for NaN
-std::string bytes_text(int64_t bytes);       // "38.2 MiB"; "–" below 0
-std::string count_text(double count);        // "12.3k", "1.5M"
+std::string px(double length);             // "12.3", no needless digits
+std::string significant(double x, int n);  // n significant digits: "2.346", "6e-04"; "–" for NaN
+std::string bytes_text(int64_t bytes);     // "38.2 MiB"; "–" below 0
+std::string count_text(double count);      // "12.3k", "1.5M"
 
 // A linear or logarithmic scale from values to lengths.
 struct Axis {
-  double low = 0, high = 1;    // values
-  double from = 0, to = 1;     // lengths at low and high
+  double low = 0, high = 1;  // values
+  double from = 0, to = 1;   // lengths at low and high
   bool logarithmic = false;
   double at(double value) const;
   std::vector<double> ticks(int about) const;  // round values inside

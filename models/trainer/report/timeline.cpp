@@ -37,8 +37,7 @@ void Timeline::append(const std::vector<Tracer::Span>& recorded, const std::vect
                       Tracer::Clock::time_point zero, BytesByCategory& live) {
   Interner lane(lanes), name(names);
   for (const Tracer::Span& span : recorded)
-    spans.push_back(
-        {lane(span.lane), name(span.name), nanoseconds(span.begin - zero), nanoseconds(span.end - zero)});
+    spans.push_back({lane(span.lane), name(span.name), nanoseconds(span.begin - zero), nanoseconds(span.end - zero)});
   for (const MemoryTracker::Entry& entry : entries) {
     live[static_cast<size_t>(entry.category)] += entry.delta;
     samples.push_back({nanoseconds(entry.time - zero), live});
@@ -74,8 +73,7 @@ Timeline Timeline::between(int64_t begin, int64_t end) const {
 
 int64_t total(const BytesByCategory& bytes) { return std::accumulate(bytes.begin(), bytes.end(), int64_t{0}); }
 
-std::vector<Timeline::Sample> thin(const std::vector<Timeline::Sample>& samples, int64_t begin, int64_t end,
-                                   int bins) {
+std::vector<Timeline::Sample> thin(const std::vector<Timeline::Sample>& samples, int64_t begin, int64_t end, int bins) {
   if (static_cast<int>(samples.size()) <= 2 * bins || end <= begin) return samples;
   std::vector<Timeline::Sample> kept;
   const auto bin_of = [&](const Timeline::Sample& s) {

@@ -19,7 +19,7 @@ struct Timeline {
     int64_t begin, end;  // ns
   };
   struct Sample {
-    int64_t time;         // ns
+    int64_t time;          // ns
     BytesByCategory live;  // from this moment on
   };
 

@@ -1,0 +1,47 @@
+// RunReport: what a run leaves in its folder for people to look at: run.json, timeline.json, report.html, and the
+// trace. Rank 0 writes; the others take part where all must (recorder.h).
+#pragma once
+
+#include "models/trainer/options.h"
+#include "models/trainer/recorder.h"
+#include "models/trainer/report/run_record.h"
+#include "models/trainer/summary.h"
+
+namespace trencadis {
+
+class RunReport {
+ public:
+  // Makes the folder and the files of an earlier run unseen. Throws DataError where it cannot be written: on rank 0
+  // alone, so to be called inside something like on_all_ranks.
+  RunReport(const TrainOptions& options, Context& context, Communicator& world);
+
+  // Collective. `run` says what is known of the run at its start.
+  void start(RunRecord run);
+  Recorder& recorder() { return recorder_; }
+
+  // What an end of the run adds.
+  struct End {
+    std::string status = "finished", digest, sample;
+    int64_t steps_done = 0;
+    RunSummary summary;
+    std::vector<RankMemory> memory;  // of the last step
+  };
+  // Collective. Returns what is to be said: where things were written.
+  std::vector<std::string> finish(const End& end);
+  // After an error, when ranks may be gone: what this rank can do alone. Never throws.
+  void abandon(const std::string& status) noexcept;
+
+ private:
+  void write_run() const;
+
+  const TrainOptions options_;
+  const bool chief_;
+  Recorder recorder_;
+  RunRecord run_;
+  Tracer::Clock::time_point start_;
+};
+
+// The rows of a summary, as run.json keeps them: predicted only (a run that begins), or with what was measured.
+void set_rows(RunRecord& run, const RunSummary& summary, bool measured);
+
+}  // namespace trencadis
