@@ -313,10 +313,11 @@ std::string suggestion(std::string_view wrong, bool dashes) {
 
 const std::vector<Preset>& presets() {
   static const std::vector<Preset> all = {
-      // name, L, H, C, T, batch, steps, lr, warm-up, dropout. tiny and shakespeare-char: nanoGPT's two examples; gpt2:
+      // name, L, H, C, T, batch, steps, lr, warm-up, dropout. tiny: made for a first minute; shakespeare-char:
+      // nanoGPT's; gpt2:
       // llm.c's
       // 124M run; learning rates of the larger ones: Brown et al. 2020, table 2.1.
-      {"tiny", 4, 4, 128, 64, 12, 2000, 1e-3, 100, 0.0},
+      {"tiny", 4, 4, 128, 64, 12, 2000, 3e-3, 100, 0.0},
       {"shakespeare-char", 6, 6, 384, 256, 64, 5000, 1e-3, 100, 0.2},
       {"gpt2", 12, 12, 768, 1024, 4, 20000, 6e-4, 700, 0.0},
       {"gpt2-medium", 24, 16, 1024, 1024, 4, 60000, 3e-4, 700, 0.0},

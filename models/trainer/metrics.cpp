@@ -90,10 +90,9 @@ int terminal_columns() {
 std::string bar_line(const StepRecord& r, int64_t max_steps, double seconds_left, int columns) {
   constexpr int kWidth = 24;
   const int done = static_cast<int>(kWidth * std::min(r.step, max_steps) / std::max<int64_t>(1, max_steps));
-  std::string line =
-      fmt::format("[{:=<{}}{: <{}}] {}/{} | {} left | loss {:.4f} | {:.1f} ms | {:.0f} tok/s", "", done, "",
-                  kWidth - done, r.step, max_steps, clock_text(seconds_left), r.loss, 1e3 * r.step_seconds,
-                  static_cast<double>(r.tokens) / std::max(1e-9, r.step_seconds));
+  std::string line = fmt::format("[{:=<{}}{: <{}}] {}/{} | {} left | loss {:.4f} | {:.1f} ms | {:.0f} tok/s", "", done,
+                                 "", kWidth - done, r.step, max_steps, clock_text(seconds_left), r.loss,
+                                 1e3 * r.step_seconds, static_cast<double>(r.tokens) / std::max(1e-9, r.step_seconds));
   if (columns > 0 && static_cast<int>(line.size()) >= columns) line.resize(static_cast<size_t>(columns - 1));
   return line;
 }

@@ -36,7 +36,7 @@ struct TrainOptions {
 
   // Optimisation
   int64_t max_steps = 2000;
-  double lr = 1e-3, min_lr = 1e-4;
+  double lr = 3e-3, min_lr = 3e-4;
   int64_t warmup_steps = 100;
   std::string lr_schedule = "cosine";  // cosine, linear, constant
   double weight_decay = 0.1, beta1 = 0.9, beta2 = 0.95;

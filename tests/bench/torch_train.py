@@ -99,11 +99,13 @@ def main():
         for group in optimizer.param_groups:
             group["lr"] = job["lr"] * (step + 1) / (job["steps"] + 1)  # warm-up over the whole run
         ids, targets = (torch.from_numpy(a) for a in batches.get((step * world + rank) * B, B))
+        # [step]
         loss = spread(ids, targets)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(spread.parameters(), job["grad_clip"])
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
+        # [end]
         losses.append(loss.item())  # of this rank's part of the batch
         step_seconds.append(time.perf_counter() - begin)
 

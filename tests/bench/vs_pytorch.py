@@ -134,8 +134,8 @@ def train_trencadis(work, mode, options, folder):
     ranks = mode["ranks"]
     flags = {"max-steps": options.steps, "batch-size": work["batch"] // ranks, "seed": options.seed,
              "threads": max(1, options.threads // ranks), "train-data": options.data, "lr-schedule": "constant",
-             "warmup-steps": options.steps, "min-lr": OPTIMIZER["lr"], "eval-interval": 0, "eval-steps": 0, "sample-interval": 0,
-             "sample-tokens": 0, "progress": "plain", "device": "cpu", "out-dir": folder}
+             "warmup-steps": options.steps, "min-lr": OPTIMIZER["lr"], "eval-interval": 0, "eval-steps": 0,
+             "sample-interval": 0, "sample-tokens": 0, "progress": "plain", "device": "cpu", "out-dir": folder}
     flags |= {name.replace("_", "-"): value for name, value in (work["model"] | OPTIMIZER).items()}
     command = measure_command(folder) + [options.trencadis] + mode["flags"].split()
     for name, value in flags.items():
@@ -230,16 +230,31 @@ def table_line(row):
         ratio("memory_ratio", "**{:.2f}**"), ratio("loss_difference", "{:.1e}")]) + " |"
 
 
+def about_work(work_name, rows, versions, options):
+    text = (f"- {work_name}: {machine()['processor']}, {options.threads} threads in all, PyTorch "
+            f"{', '.join(versions) or '-'}; fastest of {options.rounds} x {options.steps} steps.")
+    speed = {row["mode"]: row["trencadis"]["tokens_per_sec"]
+             for row in rows if row["work"] == work_name and "trencadis" in row}
+    if "ddp" in speed and "zero3" in speed:
+        text += f" `-z 3` reaches {speed['zero3'] / speed['ddp']:.2f} of the tokens/s of `-z 0`."
+    return text
+
+
 def write_readme(lines, about):
-    """Puts table lines into README.md between its marks: in the place of the same rows, beside the others."""
+    """Puts lines of the table, and what was run for them, into README.md between its marks: in the place of the same
+    rows, beside the others."""
     with open(README, encoding="utf-8") as file:
         before, rest = file.read().split(BEGIN)
     old, after = rest.split(END, 1)
-    written = []
-    for prefix in (title(work, mode) for work in WORKS for mode in MODES):
-        written += [line for line in lines + old.split("\n") if line.startswith(prefix)][:1]
+    known = lines + about + old.split("\n")
+
+    def latest(prefixes):
+        return [line for prefix in prefixes for line in [line for line in known if line.startswith(prefix)][:1]]
+
+    table = latest(title(work, mode) for work in WORKS for mode in MODES)
+    notes = latest(f"- {work}: " for work in WORKS)
     with open(README, "w", encoding="utf-8") as file:
-        file.write(before + "\n".join([BEGIN, *HEAD, *written, "", about, END]) + after)
+        file.write(before + "\n".join([BEGIN, *HEAD, *table, "", *notes, END]) + after)
 
 
 def prepare(options):
@@ -285,6 +300,8 @@ def main():
     parser.add_argument("--json", default=os.path.join(ROOT, "out", "bench", "vs_pytorch.json"))
     parser.add_argument("--write-readme", action="store_true", help="renew these rows of the table in README.md")
     options = parser.parse_args()
+    if options.write_readme and len(options.only) < len(PROGRAMS):
+        parser.error("--write-readme is for comparisons: leave --only away")
     rows, failed = [], False
     try:
         prepare(options)
@@ -298,14 +315,8 @@ def main():
     versions = sorted({run["version"] for row in rows if "pytorch" in row for run in row["pytorch"]["runs"]})
     save(rows, versions, options)
     lines = [table_line(row) for row in rows]
-    about = (f"{machine()['processor']}, {options.threads} threads in all, PyTorch {', '.join(versions) or '-'}; "
-             f"fastest of {options.rounds * options.steps} steps.")
-    print("\n".join(HEAD + lines) + f"\n\n{about} All numbers: {os.path.relpath(options.json)}")
-    for work in options.work:
-        speed = {row["mode"]: row["trencadis"]["tokens_per_sec"]
-                 for row in rows if row["work"] == work and "trencadis" in row}
-        if "ddp" in speed and "zero3" in speed:
-            print(f"{work}: -z 3 reaches {speed['zero3'] / speed['ddp']:.2f} of the tokens per second of -z 0.")
+    about = [about_work(work, rows, versions, options) for work in options.work]
+    print("\n".join([*HEAD, *lines, "", *about, f"All numbers: {os.path.relpath(options.json)}"]))
     if any(row.get("loss_difference", 0) > TOLERANCE for row in rows):
         print(f"vs_pytorch.py: losses differ by more than {TOLERANCE}", file=sys.stderr)
         failed = True

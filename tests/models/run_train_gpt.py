@@ -101,6 +101,22 @@ class TrainGpt(unittest.TestCase):
         for words in ("predicted", "measured", "--- sample\nline ", "metrics: out/metrics.jsonl", "all_gather"):
             self.assertIn(words, text)
 
+    def test_planned_memory_is_measured_memory(self):
+        unit = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+        flags = ["--n-layer", 3, "--n-head", 4, "--n-embd", 128, "--block-size", 64, "-b", 8, "-x", 3, "--grad-accum", 2]
+        for more in (["-z", 0], ["-z", 1], ["-z", 2, "--untied"], ["-z", 3], ["-z", 3, "-r", "--dropout", "0.1"]):
+            text = self.train(*flags, *more, ranks=2)
+            rows = {name.strip(): (float(p) * unit[pu], float(m) * unit[mu]) for name, p, pu, m, mu in
+                    re.findall(r"(?m)^  (\S[^\d\n]*?) +([\d.]+) (\w+) +([\d.]+) (\w+)$", text)}
+            with self.subTest(flags=more):
+                for name in ("parameters", "gradients", "optimizer state"):
+                    self.assertEqual(*rows[name], name)
+                predicted, measured = rows["activations"]
+                self.assertLess(abs(measured - predicted), 0.08 * predicted, rows)
+                # Promise 2: 10 % and 16 MiB of the whole plan.
+                predicted, measured = rows["resident, above start"]
+                self.assertLess(abs(measured - predicted), 0.1 * predicted + 16 * 2**20, rows)
+
     def test_help_version_and_config_round_trip(self):
         self.assertIn("--zero-stage", self.run_command([PROGRAM, "--help"]).stdout)
         self.assertRegex(self.run_command([PROGRAM, "--version"]).stdout, r"\d+\.\d+\.\d+")

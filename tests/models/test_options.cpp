@@ -284,7 +284,7 @@ TEST_CASE("fingerprint: ranks compare it, and name what differs") {
   CHECK(fingerprint_difference(fingerprint(a), 0, fingerprint(a), 1).empty());
   const std::string difference = fingerprint_difference(fingerprint(a), 0, fingerprint(b), 3);
   CHECK(contains(difference, "batch-size is 12 on rank 0 and 16 on rank 3"));
-  CHECK(contains(difference, "; lr is 0.001 on rank 0 and 0.5 on rank 3"));
+  CHECK(contains(difference, "; lr is 0.003 on rank 0 and 0.5 on rank 3"));
   CHECK(contains(difference, "prompt is \"two\\nlines\" on rank 0 and  on rank 3"));
 }
 

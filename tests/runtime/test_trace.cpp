@@ -1,10 +1,9 @@
 // Tracer: off it keeps nothing, on it keeps what streams did under its name, and waits that took time.
-#include "runtime/trace.h"
-
 #include <thread>
 
 #include "runtime/context.h"
 #include "runtime/cpu/backend.h"
+#include "runtime/trace.h"
 
 #undef CHECK
 #include <doctest/doctest.h>

@@ -179,6 +179,8 @@ TEST_CASE(
         CHECK(got.first_gradients.at("u1.p0") == std::vector<float>(7, 0.0f));
         CHECK((got.first_gradients.at("u1.p1") == std::vector<float>(3, 0.0f)) == dropped);
         CHECK(all_finite(got.parameters));
+        for (const StepLog& step : got.steps)
+          CHECK(step.before == got.steps[0].before);  // bytes: nothing stays gathered
         if (stage >= 2) CHECK(difference(got, one_process(config)) == "");
       }
   }

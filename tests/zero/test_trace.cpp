@@ -103,12 +103,15 @@ TEST_CASE("trace: every gather and reduction of stage 3 lies where the engine's 
           REQUIRE(forward.size() == count);
           REQUIRE(backward.size() == count);
           REQUIRE(reductions.size() == count);
-          // The last unit is gathered before its forward and again before its backward, as every other one.
-          REQUIRE(gathers.size() == 2 * count);
+          // Before its forward and again before its backward; the last unit is kept, since its backward follows.
+          const size_t each = u == kUnits - 1 ? 1 : 2;
+          REQUIRE(gathers.size() == each * count);
           for (size_t a = 0; a < count; ++a) {
-            CHECK(gathers[2 * a].end <= forward[a].begin);
-            CHECK(gathers[2 * a + 1].begin >= forward[a].end);
-            CHECK(gathers[2 * a + 1].end <= backward[a].begin);
+            CHECK(gathers[each * a].end <= forward[a].begin);
+            if (each == 2) {
+              CHECK(gathers[2 * a + 1].begin >= forward[a].end);
+              CHECK(gathers[2 * a + 1].end <= backward[a].begin);
+            }
             CHECK(reductions[a].begin >= backward[a].end);
           }
           CHECK(named(spans, unit(u) + " optimizer").size() == 1);

@@ -120,10 +120,11 @@ std::string draw(const Chart& chart) {
     // Of equal curves (one run in several stages) each earlier one is wider, so that all are seen.
     const auto covering = std::count(paths.begin() + static_cast<int64_t>(i) + 1, paths.end(), paths[i]);
     if (!paths[i].empty())
-      svg += fmt::format("<path class=\"curve c{}{}\"{} d=\"{}\"><title>{}</title></path>", curve.colour,
-                         curve.dashed ? " dashed" : "",
-                         covering > 0 ? fmt::format(" style=\"stroke-width:{}\"", px(1.6 + 2.4 * static_cast<double>(covering))) : "",
-                         paths[i], escape(curve.name));
+      svg += fmt::format(
+          "<path class=\"curve c{}{}\"{} d=\"{}\"><title>{}</title></path>", curve.colour,
+          curve.dashed ? " dashed" : "",
+          covering > 0 ? fmt::format(" style=\"stroke-width:{}\"", px(1.6 + 2.4 * static_cast<double>(covering))) : "",
+          paths[i], escape(curve.name));
     if (curve.points.x.size() > 200 || !(curve.marks || curve.points.x.size() == 1)) continue;
     for (size_t k = 0; k < curve.points.x.size(); ++k)
       if (std::isfinite(curve.points.y[k]) && !(y.logarithmic && curve.points.y[k] <= 0))

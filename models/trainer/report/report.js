@@ -73,7 +73,8 @@
         const i = data.steps ? before(curve.x, x) : nearest(curve.x, x);
         if (data.steps && x > curve.x[curve.x.length - 1]) continue;
         title ??= curve.x[i];
-        rows.push(["c" + curve.colour, curve.name, data.bytes ? bytes(curve.y[i]) : short(curve.y[i])]);
+        const name = data.steps || curve.x[i] === title ? curve.name : `${curve.name} at ${short(curve.x[i])}`;
+        rows.push(["c" + curve.colour, name, data.bytes ? bytes(curve.y[i]) : short(curve.y[i])]);
       }
       show(event, `${data.x_label} ${short(data.steps ? x : title)}`, rows);
     });
