@@ -45,7 +45,7 @@ while [ $# -gt 0 ]; do
   shift
 done
 
-third_party/install.sh
+third_party/install.sh --without-browser
 
 echo "== building build/release/bin/train_gpt (a few minutes the first time)"
 begin=$SECONDS
@@ -72,3 +72,5 @@ echo "== ${command[*]}"
 
 echo
 echo "== done, $SECONDS s in all. Written: $(cd "$out" 2>/dev/null && find "$PWD" -maxdepth 1 -mindepth 1 | sort | tr '\n' ' ')"
+echo "== the run in pictures, in any browser: $(cd "$out" 2>/dev/null && pwd)/report.html"
+echo "== next, what the ZeRO stages trade, in two minutes: zero/tour.sh"

@@ -34,7 +34,7 @@ while [ $# -gt 0 ]; do
 done
 
 if [ ! -x "$program" ]; then
-  third_party/install.sh
+  third_party/install.sh --without-browser
   echo "== building $program (a few minutes the first time)"
   mkdir -p build/release
   log=build/release/tour.log

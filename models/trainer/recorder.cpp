@@ -14,13 +14,15 @@ constexpr int kKeptBins = 1000;  // of memory, in timeline.json
 constexpr size_t kKeptSpans = 20'000;
 }  // namespace
 
-Recorder::Recorder(Context& context, Communicator& world, std::string folder, std::string trace, int64_t steps)
+Recorder::Recorder(Context& context, Communicator& world, std::string folder, std::string trace, int64_t steps,
+                   size_t most_events)
     : context_(context),
       world_(world),
       folder_(std::move(folder)),
       trace_(std::move(trace)),
       kept_(std::min(kKeptStep, std::max<int64_t>(1, steps))),
-      most_(kMostEvents / static_cast<size_t>(world.size())) {}
+      most_events_(most_events),
+      most_(most_events / static_cast<size_t>(world.size())) {}
 
 void Recorder::start() {
   world_.barrier({"common start of the clocks", Traffic::other});
@@ -98,7 +100,7 @@ std::string Recorder::finish() {
     if (world_.rank() == 0) ranks.push_back(timeline_from_json(text.substr(1)));
   }
   const std::string note =
-      any_full ? fmt::format("it stops after about {} events, before the run's end", kMostEvents) : "";
+      any_full ? fmt::format("it stops after about {} events, before the run's end", most_events_) : "";
   if (world_.rank() == 0) write_chrome_trace(trace_, ranks, 0, note);
   return fmt::format("trace: {} (open it in ui.perfetto.dev){}", trace_, note.empty() ? "" : "; " + note);
 }

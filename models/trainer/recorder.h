@@ -22,7 +22,8 @@ class Recorder {
   static constexpr size_t kMostEvents = 1'000'000;
 
   // folder: where timeline.json goes. trace: the file of --trace; empty: none. steps: how many this process will make.
-  Recorder(Context& context, Communicator& world, std::string folder, std::string trace, int64_t steps);
+  Recorder(Context& context, Communicator& world, std::string folder, std::string trace, int64_t steps,
+           size_t most_events = kMostEvents);
 
   // Collective: from here times are counted, on all ranks.
   void start();
@@ -44,9 +45,10 @@ class Recorder {
   Communicator& world_;
   const std::string folder_, trace_;
   const int64_t kept_;
-  const size_t most_;        // events of this rank in the trace
-  int64_t step_ = 0;         // of this process, from 1
-  int64_t kept_number_ = 0;  // how the kept step is called
+  const size_t most_events_;  // of all ranks in the trace
+  const size_t most_;         // events of this rank in the trace
+  int64_t step_ = 0;          // of this process, from 1
+  int64_t kept_number_ = 0;   // how the kept step is called
   bool recording_ = false, kept_written_ = false, full_ = false;
   Tracer::Clock::time_point zero_, step_begin_;
   BytesByCategory live_{};

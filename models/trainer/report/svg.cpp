@@ -119,7 +119,7 @@ std::vector<double> Axis::ticks(int about) const {
   const double power = std::pow(10, std::floor(std::log10(rough)));
   double step = power;
   for (const double factor : {2.0, 5.0, 10.0})
-    if (step < rough * 0.999) step = power * factor;
+    if (step < rough * 0.8) step = power * factor;
   for (double i = std::ceil(low / step - 1e-9); i * step <= high + 1e-9 * step; ++i) found.push_back(i * step);
   return found;
 }

@@ -145,10 +145,11 @@ std::string predicted_table(const std::vector<RunFolder>& runs) {
       const int64_t predicted = record_of(folder).predicted(name), measured = record_of(folder).measured(name);
       std::string off = "–";
       if (predicted >= 0 && measured >= 0)
-        off = predicted == measured ? "exact"
-              : predicted == 0      ? fmt::format("+{}", bytes_text(measured))
-                                    : fmt::format("{:+.1f} %", 100.0 * static_cast<double>(measured - predicted) /
-                                                                   static_cast<double>(predicted));
+        off = predicted == measured                               ? "exact"
+              : std::abs(measured - predicted) < predicted / 2000 ? "0.0 %"
+              : predicted == 0                                    ? fmt::format("+{}", bytes_text(measured))
+                               : fmt::format("{:+.1f} %", 100.0 * static_cast<double>(measured - predicted) /
+                                                              static_cast<double>(predicted));
       const auto cell = [](int64_t bytes) {
         return fmt::format("<td class=\"n\"{}>{}</td>", bytes >= 0 ? fmt::format(" title=\"{} bytes\"", bytes) : "",
                            bytes_text(bytes));

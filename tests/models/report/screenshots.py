@@ -37,7 +37,7 @@ def report(browser, folder):
                    stdout=subprocess.DEVNULL)
     page = browser.open((folder / "shakespeare/report.html").as_uri())
     hide(page, "#runs .note")
-    page.hover(".panel svg", across=0.45, down=0.3)
+    page.hover(".panel svg", across=0.55, down=0.04)
     page.screenshot(ROOT / "models/trainer/report.png", "header", until="#step figure.step", margin=16)
 
 

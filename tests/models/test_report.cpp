@@ -1,0 +1,133 @@
+// The pieces of the report that a browser does not show well: escaping, thinning, axes, timelines, and when a recorder
+// stops. The page itself: tests/models/report.
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "dist/local/local_communicator.h"
+#include "models/trainer/metrics.h"
+#include "models/trainer/recorder.h"
+#include "models/trainer/report/page.h"
+#include "models/trainer/report/svg.h"
+#include "runtime/cpu/backend.h"
+#include "temp_folder.h"
+
+using namespace trencadis;
+using namespace trencadis::test;
+
+TEST_CASE("report: text is escaped, and what is no text becomes U+FFFD") {
+  CHECK(escape("<script>\"'&") == "&lt;script&gt;&quot;&#39;&amp;");
+  CHECK(escape("sí – 漢字 😀\n\t") == "sí – 漢字 😀\n\t");
+  const std::string bad = "\xEF\xBF\xBD";
+  CHECK(escape(std::string("a\0b", 3)) == "a" + bad + "b");
+  CHECK(escape("\x1b[31m") == bad + "[31m");
+  CHECK(escape("\xff\xc3") == bad + bad);            // no first byte; cut off
+  CHECK(escape("\xc0\xaf") == bad + bad);            // overlong
+  CHECK(escape("\xed\xa0\x80") == bad + bad + bad);  // a surrogate
+  CHECK(escape_json("\"</script>\"") == "\"\\u003c/script>\"");
+}
+
+TEST_CASE("report: a thinned curve keeps every low and high, in order, and its gaps") {
+  std::vector<double> x, y;
+  for (int i = 0; i < 100'000; ++i) x.push_back(i), y.push_back(std::sin(i * 0.01));
+  y[54'321] = 40;
+  y[77'777] = -40;
+  for (size_t i = 20'000; i < 30'000; ++i) y[i] = std::nan("");
+  const Points points = thin_curve(x, y, 400);
+  CHECK(points.x.size() <= 802);
+  CHECK(std::is_sorted(points.x.begin(), points.x.end()));
+  CHECK(std::count(points.y.begin(), points.y.end(), 40) == 1);
+  CHECK(std::count(points.y.begin(), points.y.end(), -40) == 1);
+  CHECK(std::any_of(points.y.begin(), points.y.end(), [](double v) { return std::isnan(v); }));
+  const Axis axis = {0, 100'000, 0, 500}, up = {-40, 40, 100, 0};
+  const std::string d = path_through(points, axis, up, false);
+  CHECK(std::count(d.begin(), d.end(), 'M') == 2);  // the pen is lifted over the gap
+  CHECK(thin_curve({1, 2, 3}, {1, 2, 3}, 400).x.size() == 3);
+  CHECK(thin_curve({}, {}, 400).x.empty());
+}
+
+TEST_CASE("report: axes have round numbers inside") {
+  CHECK(Axis{0, 10, 0, 100}.ticks(5) == std::vector<double>{0, 2, 4, 6, 8, 10});
+  CHECK(Axis{3, 3, 0, 100}.ticks(5).size() == 1);
+  CHECK(Axis{0.5, 200, 0, 100, true}.ticks(5) == std::vector<double>{1, 10, 100});
+  CHECK(Axis{0, 10, 0, 100}.at(5) == doctest::Approx(50));
+  CHECK(Axis{1, 100, 0, 100, true}.at(10) == doctest::Approx(50));
+  CHECK(significant(2.34567, 4) == "2.346");
+  CHECK(significant(0, 4) == "0.000");
+  CHECK(significant(std::nan(""), 4) == "–");
+  CHECK(bytes_text(40'000'000) == "38.1 MiB");
+}
+
+TEST_CASE("report: metrics that were cut, broken or continued") {
+  std::string complaint;
+  const std::string line = R"({"step":1,"train/loss":2.5,"lr":0.1,"grad_norm":null,"step_ms":4,"tokens_per_sec":9})";
+  MetricsColumns m = parse_metrics(line + "\n" + line.substr(0, 30), complaint);
+  CHECK(m.step == std::vector<double>{1});
+  CHECK(m.loss[0] == 2.5);
+  CHECK(std::isnan(m.grad_norm[0]));
+  CHECK(contains(complaint, "cut off"));
+  // A run that was resumed writes steps 2 and 3 again: the later lines count.
+  complaint.clear();
+  std::string text;
+  for (const int step : {1, 2, 3, 2, 3, 4})
+    text += fmt::format("{{\"step\": {}, \"train/loss\": {}}}\n", step, text.size());
+  m = parse_metrics(text, complaint);
+  CHECK(m.step == std::vector<double>{1, 2, 3, 4});
+  CHECK(std::is_sorted(m.loss.begin(), m.loss.end()));
+  CHECK(complaint.empty());
+  parse_metrics("nonsense\n", complaint);
+  CHECK(contains(complaint, "cannot be read"));
+}
+
+TEST_CASE("report: a timeline survives its file, is cut to a step, and thinned without losing its peak") {
+  Timeline t;
+  t.lanes = {"compute"};
+  t.names = {"step 3", "h.0 forward", "early"};
+  t.spans = {{0, 2, 0, 90}, {0, 1, 120, 180}, {0, 0, 100, 200}};
+  for (int64_t i = 0; i < 300; ++i) t.samples.push_back({i, {i == 151 ? 999 : i, 0, 0, 7, 0, 0}});
+  const Timeline same = timeline_from_json(to_json(t));
+  CHECK(to_json(same) == to_json(t));
+  REQUIRE(same.find("step 3"));
+  const Timeline step = same.between(100, 200);
+  CHECK(step.spans.size() == 2);
+  CHECK(step.samples.front().time == 100);
+  CHECK(step.samples.front().live[0] == 100);
+  CHECK(step.samples.back().time == 200);
+  const auto few = thin(step.samples, 100, 200, 10);
+  CHECK(few.size() <= 22);
+  CHECK(std::any_of(few.begin(), few.end(), [](const auto& s) { return s.live[0] == 999; }));
+  CHECK(few.back().time == 200);
+  CHECK_THROWS(timeline_from_json("{\"lanes\":[],\"names\":[],\"spans\":[0,0,1,2],\"memory\":[]}"));
+}
+
+TEST_CASE("report: a trace stops at its bound and says so") {
+  const TempFolder folder;
+  Context context(make_cpu_backend());
+  const auto world = make_local_communicator();
+  Recorder recorder(context, *world, folder.path("."), folder.path("trace.json"), 10, /*most_events=*/40);
+  recorder.start();
+  for (int step = 1; step <= 10; ++step) {
+    recorder.begin_step();
+    for (int i = 0; i < 9; ++i) context.compute_stream().enqueue("work", [] {});
+    recorder.end_step(step);
+  }
+  CHECK(contains(recorder.finish(), "stops after about 40 events"));
+  std::ifstream file(folder.path("trace.json"));
+  const nlohmann::json trace = nlohmann::json::parse(file);
+  CHECK(contains(trace["otherData"]["note"].get<std::string>(), "before the run's end"));
+  CHECK(trace["traceEvents"].size() <= 42);
+  CHECK(trace["traceEvents"].size() >= 30);
+  CHECK_FALSE(context.tracer().on());
+  CHECK(std::filesystem::exists(folder.path("timeline.json")));
+}
+
+TEST_CASE("progress: the bar's line fits the terminal and tells the time left") {
+  StepRecord record;
+  record.step = 12;
+  record.loss = 2.34567;
+  record.step_seconds = 0.0412;
+  record.tokens = 1024;
+  CHECK(bar_line(record, 24, 41, 200) ==
+        "[============            ] 12/24 | 0:41 left | loss 2.3457 | 41.2 ms | 24854 tok/s");
+  CHECK(contains(bar_line(record, 24, 3 * 3600 + 62, 200), "3:01:02 left"));
+  CHECK(bar_line(record, 24, 41, 40).size() == 39);
+}
