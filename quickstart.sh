@@ -35,9 +35,20 @@ while [ $# -gt 0 ]; do
       ranks=$2
       shift
       ;;
-    --out-dir | -o)
-      out=${2:?"quickstart.sh: $1 needs a folder"}
+    --out-dir | --out_dir | -o)
+      if [ -z "${2:-}" ]; then
+        echo "quickstart.sh: $1 needs a folder" >&2
+        exit 2
+      fi
+      out=$2
       shift
+      ;;
+    --out-dir=* | --out_dir=*)
+      out=${1#*=}
+      if [ -z "$out" ]; then
+        echo "quickstart.sh: --out-dir= needs a folder" >&2
+        exit 2
+      fi
       ;;
     -h | --help) help && exit 0 ;;
     *) arguments+=("$1") ;;

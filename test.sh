@@ -5,13 +5,15 @@ cd "$(dirname "$0")"
 
 help() {
   cat <<'TEXT'
-Usage: ./test.sh [--quick] [--preset NAME]
+Usage: ./test.sh [--quick | --preset NAME | --mutant NAME]
 
 Builds in build/NAME and runs the tests with ctest. Without flags: the presets release (every test), asan and tsan (the
 unit tests, built with AddressSanitizer and UndefinedBehaviorSanitizer, and with ThreadSanitizer).
 
   --quick         release only, and of it only the tests that take seconds (ctest label quick): under a minute
   --preset NAME   this preset only: release, debug, portable, asan or tsan (CMakePresets.json)
+  --mutant NAME   breaks one line of zero/ on purpose, in a copy, and shows which tests notice: the exercises of
+                  zero/README.md. `list` shows all mutants
   --help          this text
 
 Exit code 0 if all passed. To run one test by hand: build/release/bin/test_runtime, or
@@ -26,6 +28,7 @@ usage_error() {
 
 presets=(release asan tsan)
 quick=no
+mutant=
 while [ $# -gt 0 ]; do
   case "$1" in
     --quick) quick=yes presets=(release) ;;
@@ -37,11 +40,23 @@ while [ $# -gt 0 ]; do
       esac
       shift
       ;;
+    --mutant)
+      [ $# -ge 2 ] || usage_error "--mutant needs a name, or list"
+      mutant=$2
+      shift
+      ;;
     -h | --help) help && exit 0 ;;
     *) usage_error "unknown flag '$1'" ;;
   esac
   shift
 done
+
+if [ "$mutant" = list ]; then
+  exec python3 tests/zero/mutants/mutate.py list
+fi
+if [ -n "$mutant" ]; then
+  python3 tests/zero/mutants/mutate.py list | grep "^$mutant " || usage_error "there is no mutant '$mutant'; --mutant list shows all"
+fi
 
 third_party/install.sh
 cores=$(nproc)
@@ -76,6 +91,24 @@ test_preset() {
   echo "== $preset: built in $((SECONDS - begin)) s, testing"
   ctest --preset "$preset" -j "$cores" "${filter[@]}" </dev/null
 }
+
+# The whole suite of zero/ on the broken program; success means that it fails. A mutant may also hang.
+test_mutant() {
+  local status=0 program=build/release/bin/mutant_$1
+  mkdir -p build/release
+  quietly build/release/configure.log cmake --preset release
+  quietly build/release/build.log cmake --build build/release -j "$cores" --target "mutant_$1"
+  timeout 600 "$program" </dev/null || status=$?
+  case $status in
+    0) echo "test.sh: the mutant $1 was NOT noticed" && return 1 ;;
+    124) echo "test.sh: the mutant $1 was noticed: it hangs" ;;
+    *) echo "test.sh: the mutant $1 was noticed (exit code $status)" ;;
+  esac
+}
+if [ -n "$mutant" ]; then
+  test_mutant "$mutant"
+  exit
+fi
 
 failed=()
 for preset in "${presets[@]}"; do

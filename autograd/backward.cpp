@@ -1,5 +1,5 @@
-// The backward pass: visits the recorded nodes in reverse order of their creation and passes gradients along their
-// edges.
+// The backward pass: visits the recorded nodes in reverse order of their creation and passes
+// gradients along their edges.
 //
 // Invariants: a node runs when every consumer that can reach it has run, once; gradients that meet are added in the
 // order of visits, which depends on the program alone; what a node saved is freed as soon as it has run.

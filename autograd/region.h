@@ -3,7 +3,7 @@
 // Sharding must know when a unit's parameters are about to be read and when its gradients are complete; activation
 // checkpointing must run a piece of forward again. Both are questions about a stretch of the graph, so the stretch is
 // made visible: a region runs its function on detached inputs, keeps the graph made inside to itself, and is one node
-// outside. Its observer (the ZeRO engine) sees six moments: before and after the forward, before and after the
+// outside. Its observer (the ZeRO engine) sees four moments: before and after the forward, before and after the
 // backward, and no hook hangs on any single parameter.
 //
 //   forward:   before_forward   run                          after_forward

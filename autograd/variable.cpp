@@ -48,7 +48,7 @@ Edge::Edge(const Variable& variable) {
 }
 
 namespace {
-// The one thread-local: the state of this thread's tape.
+// The state of this thread's tape.
 thread_local struct {
   bool recording = true;       // grad mode
   uint64_t next_sequence = 0;  // of the next node
@@ -89,8 +89,8 @@ Variable record(const char* name, const std::vector<Variable>& inputs, Tensor ou
   return Node::record(name, inputs, {std::move(output)}, std::move(backward), parameters)[0];
 }
 
-// A chain of nodes that own each other would be destroyed recursively, as deep as the graph; this takes it apart in a
-// loop.
+// A chain of nodes that own each other would be destroyed recursively, as deep as the graph; this
+// takes it apart in a loop.
 Node::~Node() {
   std::vector<std::shared_ptr<Node>> doomed;
   const auto take = [&](std::vector<Edge>& edges) {

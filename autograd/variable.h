@@ -76,7 +76,6 @@ struct Edge {
 
   Edge() = default;
   explicit Edge(const Variable& variable);
-  bool needs_gradient() const { return node || leaf; }
 };
 
 using Tensors = std::vector<Tensor>;
@@ -116,7 +115,8 @@ void backward(const std::vector<Edge>& roots, Tensors seeds);
 // From one scalar (one element), seeded with `seed`.
 void backward(const Variable& scalar, float seed = 1.0f);
 
-// Grad mode, per thread: ops record only while it is on. The one thread-local of the project.
+// Grad mode, per thread: ops record only while it is on. It is the one thread-local that changes what a program means
+// (gemm_openblas.cpp has another, that a thread has set OpenMP's limit for itself).
 bool grad_enabled();
 class GradMode {
  public:

@@ -61,7 +61,7 @@ void reduce_in_rank_order(void* dst, std::span<const void* const> by_rank, int64
 
 // -- cutting ----------------------------------------------------------------------------------------------------------
 
-// An all_reduce of at most this many bytes sends everything to everybody: one message time instead of two.
+// An all_reduce of at most this many bytes may send everything to everybody: one message time instead of two.
 inline constexpr int64_t kSmallAllReduceBytes = 16 * 1024;
 
 // `total` elements cut into one piece of `each` per rank; the last pieces may be shorter, or empty.

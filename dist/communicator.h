@@ -61,8 +61,8 @@ struct CommOptions {
   // lower both, so that splitting is exercised by small buffers.
   int64_t chunk_elements = 64 * 1024;
   int64_t message_elements = int64_t{1} << 29;
-  // For tests: every collective sleeps for delay_us before and after its work, plus up to as much again drawn from
-  // seed.
+  // For tests: every collective sleeps for delay_us before and after its work, plus up to as much
+  // again drawn from seed.
   int delay_us = 0;
   uint64_t delay_seed = 0;
 };
@@ -94,6 +94,8 @@ class Communicator {
   virtual void barrier(CollectiveLabel label) = 0;
 
   virtual CommCounters counters() const = 0;  // of this communicator alone
+  // Memory of category communication that it holds from its construction on: a function of its options and size().
+  virtual int64_t staging_bytes() const { return 0; }
 };
 
 }  // namespace trencadis

@@ -42,11 +42,16 @@ class HostCommunicator : public Communicator {
     bool accumulate = false;
   };
 
+  // An all_reduce that sends everything to everybody, one message time instead of two. Not for training, whose traffic
+  // is promised to be 2 n (W-1)/W.
+  static bool sends_all_at_once(const Call& call) {
+    return call.label.traffic != Traffic::training && call.out.bytes() <= kSmallAllReduceBytes;
+  }
+
   HostCommunicator(int rank, int size, CommOptions options, const AbortFlag* abort);
 
-  // The backend's part. All run on the stream's thread (or the host's, for barrier and split), one at a time, and
-  // never with size 1. agree: exchanges fingerprints and ends in check_agreement(); when it returns, all ranks are
-  // here.
+  // The backend's part. All run on the stream's thread (or the host's, for barrier and split), one at a time, and never
+  // with size 1. agree: exchanges fingerprints and ends in check_agreement(); when it returns, all ranks are here.
   virtual void agree(const Call& call) = 0;
   virtual void do_all_reduce(const Call& call) = 0;
   virtual void do_reduce_scatter(const Call& call) = 0;

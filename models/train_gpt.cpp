@@ -20,6 +20,11 @@ int exit_code_of(const std::exception& error) {
   return 1;
 }
 
+// Errors that come to all ranks alike: rank 0 says them. Of any other the rest must be told, by ending the job.
+bool all_ranks_know(const std::exception& error) {
+  return dynamic_cast<const AgreedMark*>(&error) || dynamic_cast<const DivergedError*>(&error);
+}
+
 // Parses on every rank and makes sure that all ranks were told the same.
 TrainOptions agree_on_options(int argc, char** argv, Communicator& world) {
   TrainOptions options;
@@ -38,7 +43,7 @@ TrainOptions agree_on_options(int argc, char** argv, Communicator& world) {
     const std::string difference = fingerprint_difference(told[0], 0, told[static_cast<size_t>(r)], r);
     if (!difference.empty()) differences += (differences.empty() ? "" : "; ") + difference;
   }
-  if (!differences.empty()) throw UsageError("the ranks were given different flags: " + differences);
+  if (!differences.empty()) throw Agreed<UsageError>("the ranks were given different flags: " + differences);
   return options;
 }
 
@@ -67,7 +72,6 @@ int main(int argc, char** argv) {
     MpiEnvironment mpi;
     rank = mpi.rank();
     size = mpi.size();
-    bool settled = false;  // before: ranks fail together; after: one rank's error must end the others
     try {
       const bool under_mpirun = std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr;
       const auto world = make_mpi_world();
@@ -91,17 +95,17 @@ int main(int argc, char** argv) {
       comm.timeout_seconds = static_cast<double>(options.timeout);
       AbortFlag abort{false};
       const auto group = make_mpi_world(comm, &abort, &context);
-      Trainer trainer(options, context, *group, progress);
-      settled = true;
+      std::unique_ptr<Trainer> trainer;
       try {
-        trainer.run();
-      } catch (...) {
-        abort = true;  // collectives that still wait for other ranks give up
+        trainer = std::make_unique<Trainer>(options, context, *group, progress);
+        trainer->run();
+      } catch (const std::exception& e) {
+        if (!all_ranks_know(e)) abort = true;  // collectives that still wait for other ranks give up
         throw;
       }
       return 0;
     } catch (const std::exception& e) {
-      const bool together = !settled || dynamic_cast<const DivergedError*>(&e);
+      const bool together = all_ranks_know(e);
       if (rank == 0 || !together) {
         std::fflush(stdout);
         fmt::print(stderr, "train_gpt: {}{}\n", size > 1 && !together ? fmt::format("rank {}: ", rank) : "", e.what());

@@ -1,8 +1,8 @@
 // Errors and the one CHECK macro.
 //
-// Why exceptions: a wrong shape or a missing file is found deep inside a library, but only `main` knows what to do
-// about it. Each class below stands for one exit code of the trainer; the text names the thing, its value and the
-// remedy.
+// Why exceptions: a wrong shape or a missing file is found deep inside a library, but only `main` knows what
+// to do about it. Each class below stands for one exit code of the trainer; the text names the thing, its
+// value and the remedy.
 #pragma once
 
 #include <fmt/format.h>

@@ -77,8 +77,8 @@ constexpr DType dtype_of<double>() {
   return DType::f64;
 }
 
-// Calls f with a value of the C++ type that dtype names: dispatch(dt, [&](auto zero) { using T = decltype(zero); ...
-// }).
+// Calls f with a value of the C++ type that dtype names:
+//   dispatch(dt, [&](auto zero) { using T = decltype(zero); ... })
 template <typename F>
 decltype(auto) dispatch(DType dtype, F&& f) {
   switch (dtype) {

@@ -78,8 +78,7 @@ class Kernels {
                                   int64_t V, int64_t positions, bool accumulate_wte, bool accumulate_wpe) = 0;
 
   // -- layer norm --------------------------------------------------------------------------------------------------
-  // mean, rstd (N); y (N,C) = (x - mean) * rstd * gamma + beta, rstd = 1 / sqrt(variance + eps), variance over C,
-  // biased
+  // mean, rstd (N); y (N,C) = (x - mean) * rstd * gamma + beta, rstd = 1 / sqrt(biased variance over C + eps)
   virtual void layer_norm(View y, View mean, View rstd, ConstView x, ConstView gamma, ConstView beta, int64_t N,
                           int64_t C, float eps) = 0;
   // s = x + r (N,C), then y, mean, rstd = layer_norm(s)

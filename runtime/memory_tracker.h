@@ -42,8 +42,8 @@ class MemoryTracker {
   void reset_peak();
 
   // The timeline costs a vector entry per change, so it is recorded only between start and take.
-  // start returns the live bytes that the first entry changes; `keep_recording`: the next take goes on where this
-  // ended.
+  // start returns the live bytes that the first entry changes;
+  // `keep_recording`: the next take goes on where this ended.
   BytesByCategory start_timeline();
   std::vector<Entry> take_timeline(bool keep_recording = false);
 

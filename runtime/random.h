@@ -49,8 +49,8 @@ constexpr uint64_t hash_name(std::string_view name) {
 
 // Where a dropout mask comes from. Element e of sample s is dropped when word (e mod 4) of
 // philox({e/4 low, e/4 high, s low, s high}, random_key(seed, step, site)) is below probability * 2^32, s being counted
-// over the whole training (first_sample + index in the batch). So the mask does not depend on ranks, micro-batches or
-// recomputing.
+// over the whole training (first_sample + index in the batch). So the mask does not depend on ranks,
+// micro-batches or recomputing.
 struct DropoutMask {
   float probability = 0;  // 0: no dropout
   uint64_t seed = 0;

@@ -4,9 +4,9 @@
 // deterministic exactly when its chunks write different memory or their partial results are added in chunk order.
 //
 // Invariants: a thread owns a chunk from the moment it has decremented unclaimed_ to the moment it decrements
-// unfinished_, and reads the loop (chunk_, chunks_) only in between; run() changes the loop only while unfinished_ is
-// 0. So a worker that wakes late finds nothing to claim, or a chunk of the loop that runs by then; it is never waited
-// for.
+// unfinished_, and reads the loop (chunk_, chunks_) only in between; run() changes the loop only while
+// unfinished_ is 0. So a worker that wakes late finds nothing to claim, or a chunk of the loop that runs by then;
+// it is never waited for.
 #pragma once
 
 #include <algorithm>

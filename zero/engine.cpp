@@ -140,8 +140,8 @@ void ZeroEngine::after_backward(const RegionUse& use) {
   if (unit.pending_backwards == 0) gradients_complete(unit);
 }
 
-// Takes the lent memory back from the parameters. What no op has written, and pads, must not hold what was there
-// before.
+// Takes the lent memory back from the parameters. What no op has written, and pads, must not hold
+// what was there before.
 void ZeroEngine::gradients_complete(UnitState& unit) {
   if (!unit.lent) return;
   unit.lent = false;
@@ -229,8 +229,9 @@ StepResult ZeroEngine::step(float lr, int64_t flag) {
   };
   rt_.context.copy_from_host(control.slice(kFlag, 1), &flag);
   visit_gradients([&](View g) { kernels.max_abs(control.slice(kMaxBits, 1), g); });
-  control_comm_->all_reduce(control.slice(kMaxBits, 2), ReduceOp::max, rt_.compute(),
-                            {"gradient maximum", Traffic::control});
+  // In the channel of the reductions: where a rank has one more of them than another, the two meet there and say so.
+  reduce_comm_->all_reduce(control.slice(kMaxBits, 2), ReduceOp::max, rt_.compute(),
+                           {"gradient maximum", Traffic::control});
   visit_gradients([&](View g) { kernels.sum_squares(control.slice(kSquares, 2), g, control.slice(kMaxBits, 1)); });
   control_comm_->all_reduce(control.slice(kTotals, kLossWords + 2), ReduceOp::sum, rt_.compute(),
                             {"tokens, loss and norm", Traffic::control});
@@ -247,8 +248,8 @@ StepResult ZeroEngine::step(float lr, int64_t flag) {
   const double count = static_cast<double>(std::max<int64_t>(1, result.tokens));
   const bool loss_finite = words[kTotals + kLossNonFinite] == 0;
   result.loss = loss_finite ? static_cast<double>(words[kTotals + kLossFixedPoint]) * kLossUnit / count : std::nan("");
-  // Gradients are sums over micro-batches of 1/(B T) of the token sums; the mean over all valid tokens is what is
-  // wanted.
+  // Gradients are sums over micro-batches of 1/(B T) of the token sums; the mean over all valid
+  // tokens is what is wanted.
   const double to_mean = static_cast<double>(tokens_per_micro_batch_) / count;
   const double maximum = std::bit_cast<float>(static_cast<uint32_t>(words[kMaxBits]));
   const double squares =
@@ -337,6 +338,16 @@ StagePlan ZeroEngine::predict(const std::vector<RegionUse>& uses) const {
   config.reshard_after_forward = options_.reshard_after_forward;
   config.optimizer_states = optimizer_->state_count();
   return predict_stage(options_.stage, config);
+}
+
+CommCounters ZeroEngine::drain() {
+  for (UnitState& unit : rt_.units) rt_.compute().wait(unit.gathered);
+  const CommCounters now = counters();
+  return now - std::exchange(counted_, now);
+}
+
+int64_t ZeroEngine::staging_bytes() const {
+  return gather_comm_->staging_bytes() + reduce_comm_->staging_bytes() + control_comm_->staging_bytes();
 }
 
 CommCounters ZeroEngine::counters() const {

@@ -2,12 +2,10 @@
 // in the strategies (zero/strategy.h).
 //
 // The engine is the observer of the model's regions: it finds the unit, counts its uses, tells the strategy, and knows
-// when a unit's gradients are complete (after the last recorded use has run backward). A step is ga micro-batches and
-// then
+// when a unit's gradients are complete (after the last recorded use has run backward). A step is ga micro-batches, then
 //
-//   wait for reductions -> largest |g| over ranks -> (token count, loss, sum of squares) over ranks -> one look by the
-//   host
-//   -> finite? scale and clip -> optimizer, unit by unit -> strategy.after_step
+//   wait for reductions -> largest |g| over ranks -> (token count, loss, sum of squares) over ranks
+//   -> one look by the host -> finite? scale and clip -> optimizer, unit by unit -> strategy.after_step
 //
 // The norm is taken from integers and each element is counted once, on the rank that owns it, so it has the same bits
 // for every stage, W and thread count. A step whose gradient or loss is not finite is skipped on all ranks: every rank
@@ -30,8 +28,8 @@ struct ZeroOptions {
   uint64_t seed = 0;  // of the initial parameters
 };
 
-// Who shares what: state is sharded over `shard`; `replica` holds the groups that have the same shard (size 1 or null:
-// none).
+// Who shares what: state is sharded over `shard`; `replica` holds the groups that have the same shard
+// (size 1 or null: none).
 struct ZeroGroups {
   Communicator* shard = nullptr;
   Communicator* replica = nullptr;
@@ -68,7 +66,6 @@ class ZeroEngine final : public RegionObserver {
   // Optimizer steps taken (skipped ones not counted), and the number of skipped ones.
   int64_t steps_taken() const { return steps_taken_; }
   int64_t steps_skipped() const { return steps_skipped_; }
-  void set_steps_taken(int64_t t) { steps_taken_ = t; }
 
   // CRC-32C of all parameters in the order of their names, unpadded. Collective under stage 3.
   uint32_t digest();
@@ -81,6 +78,9 @@ class ZeroEngine final : public RegionObserver {
   StagePlan predict(const std::vector<RegionUse>& uses) const;
 
   CommCounters counters() const;  // of all of this rank's channels
+  // Waits for what the last update still sends; returns what was sent since the last step() looked.
+  CommCounters drain();
+  int64_t staging_bytes() const;  // of its communicators' buffers
 
   void before_forward(const RegionUse& use) override;
   void after_forward(const RegionUse& use) override;

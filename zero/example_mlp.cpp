@@ -1,5 +1,5 @@
-// The four strategies on a small MLP, four ranks as threads of this process: the same loss and the same bits, less
-// memory.
+// The four strategies on a small MLP, four ranks as threads of this process: the same loss and the
+// same bits, less memory.
 #include <thread>
 
 #include "dist/thread/thread_communicator.h"

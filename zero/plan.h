@@ -1,7 +1,7 @@
 // Predicted memory and traffic of a training run, from the configuration alone: arithmetic on layouts, no allocation.
 //
-// The unit of memory is the byte as the allocator is asked for it; the tests hold measured and predicted equal to the
-// byte.
+// The unit of memory is the byte as the allocator is asked for it; the tests hold measured and
+// predicted equal to the byte.
 #pragma once
 
 #include <cstdint>
@@ -30,20 +30,19 @@ struct StateBytes {
 
 struct StagePlan {
   StateBytes at_rest, peak;
-  // Elements per rank and step whose (W-1)/W part is sent, by collective; see design: 2 Psi for stages 0 and 1.
+  // Elements per rank and step whose (W-1)/W part is sent, by collective; zero/README.md has the formulas.
   int64_t all_reduce = 0, reduce_scatter = 0, all_gather = 0;
 };
 
-// Building blocks of the stages' predictions
-// -----------------------------------------------------------------------------
+// Building blocks of the stages' predictions --------------------------------------------------------------------------
 
 inline constexpr int64_t kF32 = 4;
 
 int64_t sum_over_units(const PlanConfig& config, int64_t (FlatUnit::*elements)() const);
 
-// The largest number of elements of full gradient buffers alive at once in a backward, when a unit's buffer is lent at
-// its first use in backward and given back after its last; with `in_flight`, a buffer stays until the next one is
-// complete.
+// The largest number of elements of full gradient buffers alive at once in a backward, when a unit's buffer is
+// lent at its first use in backward and given back after its last; with `in_flight`, a buffer stays until the
+// next one is complete.
 int64_t peak_lent_gradients(const PlanConfig& config, bool in_flight);
 
 // Stage 3: the largest number of elements gathered at once, and how often each unit is gathered in a micro-batch. The

@@ -1,3 +1,9 @@
+// Stage 0, distributed data parallel. Memory of one rank, in elements (W ranks, Psi elements of the model):
+//
+//   parameters       Psi     full, always
+//   gradients        Psi     full; if ga > 1, also the fresh ones of the unit being filled (and those of the root)
+//   optimizer state  2 Psi   full: every rank steps every parameter
+//   traffic          2 Psi (W-1)/W: all-reduce, as reduce-scatter and all-gather, of the step's gradients
 #include "zero/stage0_ddp.h"
 
 namespace trencadis {

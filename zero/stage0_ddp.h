@@ -1,9 +1,5 @@
-// Stage 0, distributed data parallel. Memory of one rank, in elements (W ranks, Psi elements of the model):
-//
-//   parameters       Psi     full, always
-//   gradients        Psi     full; with several micro-batches also the fresh gradients of the unit being filled (and
-//   the root) optimizer state  2 Psi   full: every rank steps every parameter traffic          2 Psi (W-1)/W:
-//   all-reduce, as reduce-scatter and all-gather, of the step's gradients
+// Stage 0, distributed data parallel: every rank holds everything, and the step's gradients are all-reduced. Its memory
+// table opens stage0_ddp.cpp; what each method must do is said in zero/strategy.h.
 #pragma once
 
 #include "zero/strategy.h"

@@ -1,3 +1,12 @@
+// Stage 1: the optimizer state is sharded. Memory of one rank, in elements (W ranks, Psi elements of the model):
+//
+//   parameters       Psi     full, always
+//   gradients        Psi     full; if ga > 1, also the fresh ones of the unit being filled (and those of the root)
+//   optimizer state  2 Psi/W own shard: a rank steps only what it owns
+//   traffic          2 Psi (W-1)/W: reduce-scatter of the step's gradients, all-gather of the stepped parameters
+//
+// Difference to stage 0: the all-reduce is cut in two, and the optimizer steps between the halves. Descriptions of
+// ZeRO-1 that all-reduce the gradients and gather the parameters send half as much again for the same values.
 #include "zero/stage1_optimizer.h"
 
 namespace trencadis {

@@ -1,12 +1,5 @@
-// Stage 1: the optimizer state is sharded. Memory of one rank, in elements (W ranks, Psi elements of the model):
-//
-//   parameters       Psi     full, always
-//   gradients        Psi     full; with several micro-batches also the fresh gradients of the unit being filled (and
-//   the root) optimizer state  2 Psi/W own shard: a rank steps only what it owns traffic          2 Psi (W-1)/W:
-//   reduce-scatter of the step's gradients, all-gather of the stepped parameters
-//
-// Difference to stage 0: the all-reduce is cut in two, and the optimizer steps between the halves. Descriptions of
-// ZeRO-1 that all-reduce the gradients and gather the parameters send half as much again for the same values.
+// Stage 1: each rank holds and steps 1/W of the optimizer state. Its memory table opens stage1_optimizer.cpp; what each
+// method must do is said in zero/strategy.h.
 #pragma once
 
 #include "zero/strategy.h"

@@ -1,3 +1,12 @@
+// Stage 2: the gradients are sharded too. Memory of one rank, in elements (W ranks, Psi elements of the model):
+//
+//   parameters       Psi     full, always
+//   gradients        Psi/W   own shard; lent for a moment, full: the root's, the unit's being filled, one being reduced
+//   optimizer state  2 Psi/W own shard
+//   traffic          (ga+1) Psi (W-1)/W: reduce-scatter in every micro-batch, all-gather of the stepped parameters
+//
+// Difference to stage 1: a unit's full gradient lives from its first backward to its reduction. Since it is gone then,
+// every micro-batch must be reduced: with many micro-batches a step, stage 1 sends less.
 #include "zero/stage2_gradients.h"
 
 namespace trencadis {

@@ -1,14 +1,5 @@
-// Stage 2: the gradients are sharded too. Memory of one rank, in elements (W ranks, Psi elements of the model):
-//
-//   parameters       Psi     full, always
-//   gradients        Psi/W   own shard, and full buffers lent for a moment: the root's, the unit's being filled, and
-//   one
-//                            that is being reduced
-//   optimizer state  2 Psi/W own shard
-//   traffic          (ga+1) Psi (W-1)/W: reduce-scatter in every micro-batch, all-gather of the stepped parameters
-//
-// Difference to stage 1: a unit's full gradient lives from its first backward to its reduction. Since it is gone then,
-// every micro-batch must be reduced: with many micro-batches a step, stage 1 sends less.
+// Stage 2: as stage 1, and each rank keeps 1/W of the gradients. Its memory table opens stage2_gradients.cpp; what each
+// method must do is said in zero/strategy.h.
 #pragma once
 
 #include "zero/strategy.h"

@@ -1,3 +1,12 @@
+// Stage 3: the parameters are sharded too. Memory of one rank, in elements (W ranks, Psi elements of the model):
+//
+//   parameters       Psi/W   own shard, and full buffers of the unit in use and of those prefetched
+//   gradients        Psi/W   own shard, and full buffers lent for a moment, as in stage 2
+//   optimizer state  2 Psi/W own shard
+//   traffic          3 ga Psi (W-1)/W: gathers for forward and for backward, a reduce-scatter; none after the step
+//
+// Difference to stage 2: a unit's parameters exist from just before a use to right after it. While a unit computes, the
+// next ones in the order of the last pass are gathered (prefetch).
 #include "zero/stage3_parameters.h"
 
 namespace trencadis {

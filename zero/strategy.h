@@ -7,8 +7,7 @@
 // Rules that every strategy keeps:
 //  - memory is taken and given back only here, by the compute thread, so peaks do not depend on timing;
 //  - a collective starts after what compute has done so far (stream.wait(compute.record())), and whoever reads its
-//  result
-//    waits for its event;
+//    result waits for its event;
 //  - gradients of one micro-batch are computed fresh and then added, in an order that depends on the program alone.
 #pragma once
 
@@ -45,8 +44,8 @@ struct ZeroRuntime {
   Stream& compute() { return context.compute_stream(); }
 };
 
-// What visit_shards shows: the elements `range` of a segment that this rank answers for, each exactly once over all
-// ranks.
+// What visit_shards shows: the elements `range` of a segment that this rank answers for, each exactly
+// once over all ranks.
 struct ShardView {
   const UnitState& unit;
   const SegmentState& segment;

@@ -1,5 +1,5 @@
-// The communicator of a process that runs alone: it makes no call, moves nothing through any channel and counts
-// nothing.
+// The communicator of a process that runs alone: it makes no call, moves nothing through any
+// channel and counts nothing.
 //
 // Why it exists: with it, one process is the case W = 1 of everything in zero/, not a second code path. reduce_scatter
 // becomes a copy or an addition, all_gather a copy, both in stream order; the rest does nothing.

@@ -45,6 +45,7 @@ class MpiCommunicator final : public HostCommunicator {
   ~MpiCommunicator() override;
 
   std::unique_ptr<Communicator> split(int color, int key) override;
+  int64_t staging_bytes() const override { return counted_ ? counted_->bytes() : 0; }
 
  private:
   void agree(const Call& call) override;
@@ -226,7 +227,7 @@ void MpiCommunicator::do_all_gather(const Call& call) {
 }
 
 void MpiCommunicator::do_all_reduce(const Call& call) {
-  if (call.out.bytes() <= kSmallAllReduceBytes) return all_reduce_small(call);
+  if (sends_all_at_once(call)) return all_reduce_small(call);
   const Pieces pieces = Pieces::of_all_reduce(call.out.size, size());
   const View mine = call.out.slice(pieces.begin(rank()), pieces.count(rank()));
   reduce_pieces(call, call.out, pieces, mine);

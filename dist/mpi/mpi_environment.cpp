@@ -30,8 +30,8 @@ MpiEnvironment::MpiEnvironment() {
     MPI_Finalize();
     throw Error(fmt::format(
         "this MPI offers only {}; collectives run beside the computation and need MPI_THREAD_MULTIPLE. Use an MPI "
-        "built "
-        "with thread support (Open MPI 4: --enable-mpi-thread-multiple is the default; Debian's libopenmpi-dev has it)",
+        "built with thread support (Open MPI 4: --enable-mpi-thread-multiple is the default; Debian's libopenmpi-dev "
+        "has it)",
         name_of_thread_level(provided)));
   }
 }

@@ -167,7 +167,7 @@ void ThreadCommunicator::do_all_gather(const Call& call) { gather_pieces(call, {
 
 void ThreadCommunicator::do_all_reduce(const Call& call) {
   const int64_t n = call.out.size;
-  if (call.out.bytes() > kSmallAllReduceBytes) {
+  if (!sends_all_at_once(call)) {
     const Pieces pieces = Pieces::of_all_reduce(n, size());
     reduce_piece(call, pieces, false);
     meet(call);  // all pieces are summed

@@ -10,8 +10,7 @@
 //   epoch of s          e = s div w;   its place in it: i = s mod w
 //   window              perm_e(i), perm_e a bijection of [0, w) drawn anew in each epoch
 //   its first token     perm_e(i) * T + shift_e, shift_e drawn from [0, slack], slack = (n - 1) - w * T, the tokens
-//   that
-//                       are left over; without it the last ones would never be seen
+//                       that are left over; without it the last ones would never be seen
 // Validation: window s, no shuffle, no shift; behind the last window there is nothing (targets -1), so that a last
 // round of ranks that is not full counts no window twice.
 //
@@ -63,8 +62,8 @@ class Batches {
   static Batches training(TokenRange range, int64_t T, int64_t vocab_size, uint64_t seed);
   static Batches validation(TokenRange range, int64_t T, int64_t vocab_size);
 
-  // Windows in an epoch. A validation that takes each window once with S samples a round has ceil(windows() / S)
-  // rounds.
+  // Windows in an epoch. A validation that takes each window once, with S samples a round,
+  // has ceil(windows() / S) rounds.
   int64_t windows() const { return order_.windows(); }
   int64_t sequence_length() const { return T_; }
 

@@ -27,9 +27,9 @@ struct Dataset {
 // or the source folder, else the project's own sources. Throws DataError.
 Dataset open_dataset(const std::string& train, const std::string& val, int64_t vocab_size);
 
-// The project's own sources and chapters (*.h *.cpp *.md *.py *.sh) below `root`, in the order of their paths, as one
-// text. Hidden folders, build folders, data/ and out/ at the top are left out: they differ from one checkout to the
-// next.
+// The project's own sources and chapters (*.h *.cpp *.md *.py *.sh) below `root`, in the order of their paths,
+// as one text. Hidden folders, build folders, data/ and out/ at the top are left out: they differ from one
+// checkout to the next.
 std::string read_own_sources(const std::string& root);
 
 // What a sample looks like: bytes as UTF-8, with U+FFFD for what is not valid or would steer a terminal; tokens of

@@ -95,8 +95,8 @@ TokenFormat format_of(const std::string& path, const unsigned char* bytes, int64
       data_error("{}: holds a zero byte near its start, so it is not text; files of tokens must be named *.bin", path);
     return TokenFormat::text;
   }
-  // llm.c numbers its kinds of file by dates. Read as two uint16, such a number has a low half above GPT-2's
-  // vocabulary.
+  // llm.c numbers its kinds of file by dates. Read as two uint16, such a number has a low half
+  // above GPT-2's vocabulary.
   if (magic >= 20240101 && magic <= 20241231)
     data_error(
         "{}: magic number {} is not that of token files, expected 20240520 (uint16) or 20240801 (uint32); is it a "

@@ -3,7 +3,7 @@
 // Why mapped: a run looks at a few windows of a step's length; opening a 100 GB set must cost neither time nor memory.
 // The kernel loads the pages that are read and shares them between the ranks of a machine.
 //
-// Formats, told apart by name and content (cli.md):
+// Formats, told apart by name and content:
 //   text            any name but *.bin: every byte is a token, vocabulary 256
 //   llm.c, 16 bits  256 int32: 20240520, 1, count, 0...; then count uint16      (GPT-2 tokens, vocabulary 50257)
 //   llm.c, 32 bits  256 int32: 20240801, 7, count, 0...; then count uint32      (Llama 3 tokens: give --vocab-size)
@@ -38,8 +38,8 @@ class MappedFile {
 
   const unsigned char* bytes() const { return bytes_; }
   int64_t size() const { return size_; }
-  // Gives the pages around [begin, end) back if the file is large. They stay in the kernel's cache and come back when
-  // read.
+  // Gives the pages around [begin, end) back if the file is large. They stay in the kernel's cache and
+  // come back when read.
   void release(int64_t begin, int64_t end) const;
 
  private:

@@ -1,6 +1,6 @@
 // GPT-2: token and position embedding, L pre-norm blocks, final norm, head (tied to the token table or its own).
-// Radford et al. 2019; initialisation: normal 0.02, projections into the residual stream 0.02/sqrt(2L), biases 0,
-// norms 1.
+// Radford et al. 2019; initialisation: normal 0.02, projections into the residual stream 0.02/sqrt(2L),
+// biases 0, norms 1.
 //
 // The model is cut into units, each a region of the tape: every block, and the rest. Tied, the rest is one unit (the
 // root: tables, final norm) with two uses, embedding and head; untied, embedding and head are two units.
@@ -34,8 +34,8 @@ class GPT : public Module {
   // Who sees the regions; null: nobody. Must outlive the graphs recorded with it.
   void set_observer(RegionObserver* observer) { observer_ = observer; }
 
-  // Sum over valid targets of the cross-entropy, f32[1]. ids, targets i32 (B, T), T <= block_size; totals as in
-  // softmax_cross_entropy.
+  // Sum over valid targets of the cross-entropy, f32[1]. ids, targets i32 (B, T), T <= block_size; totals
+  // as in softmax_cross_entropy.
   Variable loss(const Tensor& ids, const Tensor& targets, const ForwardState& state, const Tensor& totals = {}) const;
   // (B, T, V); call under NoGrad for inference.
   Variable logits(const Tensor& ids, const ForwardState& state) const;

@@ -179,9 +179,9 @@ std::string print_config(const TrainOptions& options) {
 
 std::string fingerprint(const TrainOptions& options) {
   std::string text;
-  for (const Flag& flag : flag_table())
-    if (!flag.command_line_only) text += fmt::format("{}={}\n", flag.key, quoted(flag.get(options)));
-  return text;
+  for (const Flag& flag : flag_table())  // those of --plan too: a rank that plans takes no part in a run
+    if (flag.get) text += fmt::format("{}={}\n", flag.key, quoted(flag.get(options)));
+  return text + fmt::format("prints-and-exits={}\n", options.print_and_exit.empty() ? "no" : "yes");
 }
 
 std::string fingerprint_difference(const std::string& a, int rank_a, const std::string& b, int rank_b) {
@@ -200,6 +200,7 @@ std::string help_text() {
       "train_gpt: trains a GPT, alone or on several ranks under mpirun.\n\n"
       "  train_gpt --preset tiny                                     a small model on text, one process\n"
       "  mpirun -np 2 train_gpt --preset tiny -i input.txt           the same on two ranks, your own text\n"
+      "  (more ranks than cores: mpirun --oversubscribe; cores left idle: mpirun --bind-to none)\n"
       "  train_gpt --preset gpt2 -i 'data/train_*.bin' -j data/val.bin -b 4 -d 16384\n"
       "  train_gpt --config run.conf --lr 3e-4                       a file of settings, one of them changed\n\n"
       "In long flags - and _ are the same. Later layers win: defaults, preset, config file, command line.\n"

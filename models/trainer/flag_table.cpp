@@ -11,7 +11,7 @@ namespace trencadis {
 
 namespace {
 
-// Bounds keep the product of batch, block, accumulation and ranks within 64 bits.
+// Each number alone; what the products of several must not pass stands in options.cpp, check_sizes().
 constexpr int64_t kMillion = 1'000'000;
 constexpr int64_t kMany = int64_t{1} << 40;
 
@@ -176,8 +176,7 @@ std::vector<Flag> build_table() {
   t.group("Data and batch");
   t.text("train-data,i", "FILES", &O::train_data,
          "text, llm.c .bin or plain uint16 .bin; several as a quoted pattern: 'data/*.bin'. Default: "
-         "data/shakespeare.txt if "
-         "quickstart.sh fetched it, else this project's sources");
+         "data/shakespeare.txt if quickstart.sh fetched it, else this project's sources");
   t.text("val-data,j", "FILES", &O::val_data,
          "default: the last tenth of the training data, which is then not trained on");
   t.integer("batch-size,b", &O::batch_size, 1, kMillion, "sequences per rank and micro-batch");
@@ -313,10 +312,9 @@ std::string suggestion(std::string_view wrong, bool dashes) {
 
 const std::vector<Preset>& presets() {
   static const std::vector<Preset> all = {
-      // name, L, H, C, T, batch, steps, lr, warm-up, dropout. tiny: made for a first minute; shakespeare-char:
-      // nanoGPT's; gpt2:
-      // llm.c's
-      // 124M run; learning rates of the larger ones: Brown et al. 2020, table 2.1.
+      // name, L, H, C, T, batch, steps, lr, warm-up, dropout.
+      // tiny: made for a first minute; shakespeare-char: nanoGPT's; gpt2: llm.c's 124M run; learning rates of the
+      // larger ones: Brown et al. 2020, table 2.1.
       {"tiny", 4, 4, 128, 64, 12, 2000, 3e-3, 100, 0.0},
       {"shakespeare-char", 6, 6, 384, 256, 64, 5000, 1e-3, 100, 0.2},
       {"gpt2", 12, 12, 768, 1024, 4, 20000, 6e-4, 700, 0.0},

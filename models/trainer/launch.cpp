@@ -69,25 +69,22 @@ void agree_on_success(Communicator& comm, ErrorClass own_class, const std::strin
   }
   switch (worst) {
     case ErrorClass::usage:
-      throw UsageError(message);
+      throw Agreed<UsageError>(message);
     case ErrorClass::data:
-      throw DataError(message);
+      throw Agreed<DataError>(message);
     default:
-      throw Error(message);
+      throw Agreed<Error>(message);
   }
 }
 
 CoreShare share_cores(Communicator& comm) {
-  constexpr size_t kMaxCores = 1024, kMaskWords = kMaxCores / 64;
-  static_assert(sizeof(cpu_set_t) * 8 == kMaxCores);
+  constexpr size_t kMaxCores = 8192, kMaskWords = kMaxCores / 64;  // what Linux can be built for
   char host[256] = {};
   gethostname(host, sizeof host - 1);
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) != 0) CPU_SET(0, &set);
-  std::vector<int64_t> own(1 + kMaskWords);
+  std::vector<int64_t> own(1 + kMaskWords, 0);
   own[0] = static_cast<int64_t>(hash_name(host));
-  std::memcpy(own.data() + 1, &set, sizeof set);
+  auto* const set = reinterpret_cast<cpu_set_t*>(own.data() + 1);
+  if (sched_getaffinity(0, kMaskWords * sizeof(int64_t), set) != 0) own[1] = 1;
   const std::vector<int64_t> all = exchange_words(comm, own, "core masks");
 
   using Mask = std::bitset<kMaxCores>;
@@ -121,7 +118,8 @@ namespace {
 volatile std::sig_atomic_t signal_received = 0;
 
 void on_signal(int number) {
-  if (signal_received != 0 && number != SIGUSR1) _exit(128 + number);
+  // A scheduler warns with SIGUSR1 before it sends SIGTERM: that is the first request to end, not the second.
+  if ((signal_received == SIGINT || signal_received == SIGTERM) && number != SIGUSR1) _exit(128 + number);
   signal_received = number;
 }
 }  // namespace

@@ -12,10 +12,20 @@ namespace trencadis {
 // makes a small one of its own.
 std::vector<std::string> exchange_texts(Communicator& comm, const std::string& own);
 
-// A step that each rank does on its own and that may fail on some of them (reading flags, opening files): either all go
-// on, or all throw the same error, which names the ranks. `own_error` is empty where it worked; code is the class of
-// error.
+// A step that each rank does on its own and that may fail on some of them (reading flags, opening files): either
+// all go on, or all throw the same Agreed error, which names the ranks. `own_error` is empty where it worked; code
+// is the class of error.
 enum class ErrorClass { none, usage, data, other };
+
+// Mixed into an error that every rank throws alike: one of them reports it, and no rank need be told by ending its job.
+struct AgreedMark {
+  virtual ~AgreedMark() = default;
+};
+template <typename E>
+struct Agreed final : E, AgreedMark {
+  using E::E;
+};
+
 void agree_on_success(Communicator& comm, ErrorClass own_class, const std::string& own_error);
 
 // How this rank may use the machine.

@@ -144,9 +144,44 @@ void derive_accumulation(TrainOptions& o, int world, Given& given) {
   o.grad_accum = count;
 }
 
+// Sizes and plans are computed in 64-bit integers. What the bounds in the table do not exclude are their products; those
+// are taken as doubles here. 1e15: a thousand times what machines hold, with room for the factors that plans add.
+void check_sizes(const TrainOptions& o, int world) {
+  constexpr double most = 1e15;
+  const auto real = [](int64_t n) { return static_cast<double>(n); };
+  const double B = real(o.batch_size), T = real(o.block_size), C = real(o.n_embd), L = real(o.n_layer);
+  const double V = real(o.vocab_size > 0 ? o.vocab_size : 50257), accum = real(o.grad_accum), W = world;
+  // As activation_plan.cpp counts, in elements, with and without checkpointing.
+  const double activations = B * T * ((L + 1) * (16 * C + 4 + real(o.n_head)) + 10 * C + V + 5);
+  if (activations > most)
+    throw UsageError(
+        fmt::format("--batch-size {} times --block-size {} is more than any machine holds with --n-layer {} and "
+                    "--n-embd {}; use smaller ones",
+                    o.batch_size, o.block_size, o.n_layer, o.n_embd));
+  // Units are padded to aligned shards (zero/flat_unit.h): by at most 16 elements a rank and segment, two a unit.
+  const double padding = (L + 2) * 2 * W * 16;
+  const double model = L * (12 * C * C + 13 * C) + (2 * V + T + 2) * C;
+  const double elements = (o.plan_parameters > 0 ? real(o.plan_parameters) : model) + padding;
+  if (elements > most)
+    throw UsageError(
+        fmt::format("--n-layer {}, --n-embd {} and --vocab-size {} on {} ranks make {:.3g} parameters, more than any "
+                    "machine holds; use smaller ones",
+                    o.n_layer, o.n_embd, o.vocab_size, world, elements));
+  if (B * T * accum * W > most)
+    throw UsageError(fmt::format("--grad-accum {} makes {:.3g} tokens a step on {} ranks; use a smaller one",
+                                 o.grad_accum, B * T * accum * W, world));
+  if (accum * elements > 100 * most)  // what stages 2 and 3 send in a step
+    throw UsageError(fmt::format("--grad-accum {} sends {:.3g} parameters {} times a step; use a smaller one",
+                                 o.grad_accum, elements, o.grad_accum));
+}
+
 void derive_and_check(TrainOptions& o, int world, Given& given) {
   if (!given["min-lr"]) o.min_lr = tenth_of(o.lr);
   if (!given["warmup-steps"]) o.warmup_steps = std::min(o.warmup_steps, o.max_steps / 10);
+  if (!o.plan)
+    for (const char* key : {"world", "params", "device-memory"})
+      if (given[key]) throw UsageError(fmt::format("--{} belongs to a plan; add --plan, or leave it out", key));
+  if (o.plan && o.plan_world > 0) world = static_cast<int>(o.plan_world);
   derive_accumulation(o, world, given);
 
   if (o.n_embd % o.n_head != 0)
@@ -161,13 +196,7 @@ void derive_and_check(TrainOptions& o, int world, Given& given) {
   if (o.train_data.empty() && !o.val_data.empty())
     throw UsageError(fmt::format("--val-data {} is given without --train-data; give both", o.val_data));
   if (o.out_dir.empty()) throw UsageError("--out-dir (-o): '' cannot be used; give a folder");
-  // Indices of tensors are 64-bit; what the bounds in the table do not exclude is the logits, (B,T,V).
-  if (static_cast<double>(o.batch_size) * static_cast<double>(o.block_size) *
-          static_cast<double>(std::max(o.vocab_size, o.n_embd)) >
-      1e15)
-    throw UsageError(
-        fmt::format("--batch-size {} times --block-size {} is more than any machine holds; use smaller ones",
-                    o.batch_size, o.block_size));
+  check_sizes(o, world);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// TrainOptions: everything a run is told, and how it is read from command line, config file and presets (cli.md).
+// TrainOptions: everything a run is told, and how it is read from command line, config file and presets.
 //
 // Why layers: defaults < preset < config file < command line. Each layer sets only what it names, so that a preset
 // changes a model's size without the user repeating it, and a flag typed by hand always wins. A preset may be named in
@@ -75,8 +75,8 @@ struct TrainOptions {
   int64_t plan_parameters = 0;     // a bare number of parameters; 0: the model
   int64_t plan_device_memory = 0;  // bytes of a rank; 0: not given
 
-  // Not empty: what --help, --version or --print-config asked for. Print it and exit 0; the rest is then not to be
-  // used.
+  // Not empty: what --help, --version or --print-config asked for. Print it and exit 0; the rest is
+  // then not to be used.
   std::string print_and_exit;
 
   // Where metrics go; empty: nowhere.

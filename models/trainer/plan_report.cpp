@@ -20,7 +20,10 @@ std::string gigabytes(int64_t bytes) {
 struct Row {
   StagePlan plan;
   int64_t transient = 0, total = 0, traffic = 0;  // bytes; traffic: sent by a rank in a step
+  int64_t momentum_state = 0;                     // the state at rest if SGD with momentum trained the model
 };
+
+constexpr int kAdamStates = 2, kMomentumStates = 1;  // per element: both moments; the momentum
 
 using Rows = std::array<Row, kStages>;
 
@@ -33,7 +36,7 @@ Rows plan_stages(const PlanRequest& request, const std::vector<FlatUnit>& units,
   config.grad_accum = request.grad_accum;
   config.prefetch = request.prefetch;
   config.reshard_after_forward = request.reshard_after_forward;
-  config.optimizer_states = request.optimizer_states;
+  config.optimizer_states = kAdamStates;
   Rows rows;
   for (int stage = 0; stage < kStages; ++stage) {
     Row& row = rows[static_cast<size_t>(stage)];
@@ -44,11 +47,14 @@ Rows plan_stages(const PlanRequest& request, const std::vector<FlatUnit>& units,
     const int64_t elements = row.plan.all_reduce + row.plan.reduce_scatter + row.plan.all_gather;
     row.traffic = elements / request.world * (request.world - 1) * kF32;
   }
+  config.optimizer_states = kMomentumStates;
+  for (int stage = 0; stage < kStages; ++stage)
+    rows[static_cast<size_t>(stage)].momentum_state = predict_stage(stage, config).at_rest.sum();
   return rows;
 }
 
-// What to choose, and why. A bare number of parameters has no buffers and activations: what fits then is the state
-// alone.
+// What to choose, and why. A bare number of parameters has no buffers and activations: what fits
+// then is the state alone.
 std::string advice(const PlanRequest& request, const Rows& rows, bool bare) {
   std::string text;
   const auto fits = [&](int stage) { return rows[static_cast<size_t>(stage)].total <= request.device_memory; };
@@ -79,8 +85,7 @@ std::string advice(const PlanRequest& request, const Rows& rows, bool bare) {
   if (request.device_memory == 0 && rows[0].total < int64_t{2'000'000'000})
     text += fmt::format(
         "The model is small: stage 0 needs {} a rank. ZeRO is not worth it unless memory is short; stage 3 would send "
-        "{} "
-        "instead of {} a step.\n",
+        "{} instead of {} a step.\n",
         gigabytes(rows[0].total), gigabytes(rows[3].traffic), gigabytes(rows[0].traffic));
   return text;
 }
@@ -98,9 +103,8 @@ std::string plan_report(const PlanRequest& request) {
     all.shape = {request.parameters};
     all.variable = Variable(Tensor(), true);
     rows = plan_stages(request, {FlatUnit({"all", {&all}}, request.world)}, {RegionUse()}, 0, bare);
-    text += fmt::format("{:.4g} parameters, fp32, {} optimizer state{} an element, {} ranks\n",
-                        static_cast<double>(request.parameters), request.optimizer_states,
-                        request.optimizer_states == 1 ? "" : "s", request.world);
+    text += fmt::format("{:.4g} parameters, fp32, Adam ({} optimizer states an element), {} ranks\n",
+                        static_cast<double>(request.parameters), kAdamStates, request.world);
   } else {
     GPT model(request.model);
     const int64_t T = request.model.block_size;
@@ -109,8 +113,8 @@ std::string plan_report(const PlanRequest& request) {
     GPTConfig other = request.model;
     other.activation_checkpointing = !other.activation_checkpointing;
     text += fmt::format(
-        "{:.4g} parameters, fp32, {} optimizer states an element, {} ranks, {} x {} tokens, {} micro-batch{}\n",
-        static_cast<double>(model.parameter_count()), request.optimizer_states, request.world, request.batch_size, T,
+        "{:.4g} parameters, fp32, Adam ({} optimizer states an element), {} ranks, {} x {} tokens, {} micro-batch{}\n",
+        static_cast<double>(model.parameter_count()), kAdamStates, request.world, request.batch_size, T,
         request.grad_accum, request.grad_accum == 1 ? "" : "es");
     text += fmt::format("activations: {} a rank ({} {} --activation-checkpointing)\n", gigabytes(activations),
                         gigabytes(activation_bytes(other, request.batch_size, T)),
@@ -125,10 +129,13 @@ std::string plan_report(const PlanRequest& request) {
                         gigabytes(rest.gradient), gigabytes(rest.optimizer), gigabytes(rest.sum()),
                         bare ? "" : gigabytes(row.transient), bare ? "" : gigabytes(row.total), gigabytes(row.traffic));
   }
+  text += fmt::format("SGD with momentum ({} optimizer state): a state of {}, {}, {}, {} in stages 0 to 3.\n",
+                      kMomentumStates, gigabytes(rows[0].momentum_state), gigabytes(rows[1].momentum_state),
+                      gigabytes(rows[2].momentum_state), gigabytes(rows[3].momentum_state));
   if (bare)
     text +=
-        "State only: activations and the buffers of units in use depend on the model; leave --params out to plan "
-        "one.\n";
+        "State only: activations and the buffers of units in use depend on the model; "
+        "leave --params out to plan one.\n";
   return text + advice(request, rows, bare);
 }
 

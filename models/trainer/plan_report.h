@@ -15,11 +15,10 @@ struct PlanRequest {
   int64_t batch_size = 1;
   int grad_accum = 1, prefetch = 1;
   bool reshard_after_forward = true;
-  int optimizer_states = 2;
   int64_t device_memory = 0;  // bytes of one rank; 0: not given
 };
 
-// A table with a row per stage, then what follows from it: the smallest stage that fits, when accumulation makes stage
+// A table with a row per stage, for Adam, then what SGD would hold, then what follows from it: the smallest stage that fits, when accumulation makes stage
 // 1 cheaper than 2, when sharding is not worth its traffic. GB are 10^9 bytes, as memory is sold.
 std::string plan_report(const PlanRequest& request);
 

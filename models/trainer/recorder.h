@@ -1,9 +1,9 @@
 // Recorder: turns the tracer on and off over a run, and brings what the ranks recorded together into files.
 //
-// One early step is always recorded and kept as timeline.json in the run folder: the report page's picture of one step.
-// With --trace every step is, up to kMostEvents over all ranks. Recording reaches from the step before the kept one to
-// the step after it, since stages 1 and 2 send parameters under the next forward; only what overlaps the kept step is
-// written.
+// One early step is always recorded and kept as timeline.json in the run folder: the report page's picture of one
+// step. With --trace every step is, up to kMostEvents over all ranks. Recording reaches from the step before the
+// kept one to the step after it, since stages 1 and 2 send parameters under the next forward; only what overlaps the
+// kept step is written.
 //
 // All ranks make the same calls; bringing the pieces together is traffic of class other.
 #pragma once

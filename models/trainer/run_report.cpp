@@ -50,8 +50,7 @@ RunReport::RunReport(const TrainOptions& options, Context& context, Communicator
   for (const std::string& file : {options.trace, options.report_path()}) {
     if (file.empty()) continue;
     make_folder_of(file);
-    write_file(file, "");
-    std::filesystem::remove(file, ignored);
+    check_writable(file);
   }
 }
 
@@ -105,12 +104,8 @@ void RunReport::write_run() const { write_file(options_.out_dir + "/run.json", t
 void set_rows(RunRecord& run, const RunSummary& summary, bool measured) {
   run.memory.clear();
   run.traffic.clear();
-  for (const SummaryRow& row : summary.memory) {
-    // Buffers for communication are measured, not predicted (summary.cpp).
-    const bool predicted = row.name != "communication";
-    if (predicted || measured)
-      run.memory.push_back({row.name, predicted ? row.predicted : -1, measured ? row.measured : -1});
-  }
+  for (const SummaryRow& row : summary.memory)
+    run.memory.push_back({row.name, row.predicted, measured ? row.measured : -1});
   for (const SummaryRow& row : summary.traffic)
     run.traffic.push_back({row.name, row.predicted, measured ? row.measured : -1});
 }

@@ -11,7 +11,7 @@ namespace trencadis {
 
 class RunReport {
  public:
-  // Makes the folder and the files of an earlier run unseen. Throws DataError where it cannot be written: on rank 0
+  // Makes the folder and an earlier run's timeline.json unseen; its page stays until this run's takes its place. Throws DataError where it cannot be written: on rank 0
   // alone, so to be called inside something like on_all_ranks.
   RunReport(const TrainOptions& options, Context& context, Communicator& world);
 

@@ -8,8 +8,8 @@
 
 namespace trencadis {
 
-RunSummary summarise_run(const ZeroEngine& engine, const GPT& model, int64_t batch_size, const StepRecord& last,
-                         int64_t resident) {
+RunSummary summarise_run(const ZeroEngine& engine, const GPT& model, int64_t batch_size, int64_t staging,
+                         const StepRecord& last, int64_t resident) {
   const StagePlan plan = engine.predict(model.uses());
   const auto measured = [&](MemoryCategory category) {
     int64_t largest = 0;
@@ -17,15 +17,13 @@ RunSummary summarise_run(const ZeroEngine& engine, const GPT& model, int64_t bat
     return largest;
   };
   const int64_t activations = activation_bytes(model.config(), batch_size, model.config().block_size);
-  // Staging buffers and control words are taken once, by size; they are no prediction.
-  const int64_t communication = measured(MemoryCategory::communication);
   RunSummary summary;
   summary.memory = {
       {"parameters", plan.peak.parameter, measured(MemoryCategory::parameter)},
       {"gradients", plan.peak.gradient, measured(MemoryCategory::gradient)},
       {"optimizer state", plan.peak.optimizer, measured(MemoryCategory::optimizer)},
       {"activations", activations, measured(MemoryCategory::activation)},
-      {"communication", communication, communication},
+      {"communication", staging, measured(MemoryCategory::communication)},
   };
   int64_t total = 0;
   for (const SummaryRow& row : summary.memory) total += row.predicted;

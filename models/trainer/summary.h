@@ -20,10 +20,10 @@ struct RunSummary {
   std::vector<SummaryRow> traffic;  // what rank 0 sent in a step, by collective; empty on one rank
 };
 
-// `last`: the run's last step. resident: how far the peak of resident memory lies above the start's, largest of any
-// rank.
-RunSummary summarise_run(const ZeroEngine& engine, const GPT& model, int64_t batch_size, const StepRecord& last,
-                         int64_t resident);
+// staging: bytes of the communicators' buffers, which follow from their options and W. last: the run's last step.
+// resident: how far the peak of resident memory lies above the start's, largest of any rank.
+RunSummary summarise_run(const ZeroEngine& engine, const GPT& model, int64_t batch_size, int64_t staging,
+                         const StepRecord& last, int64_t resident);
 
 std::string summary_table(const RunSummary& summary);
 

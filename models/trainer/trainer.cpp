@@ -106,6 +106,8 @@ void Trainer::open_data() {
   // The tenth that was split off for the user may be too short to validate; data named by the user may not.
   if (options_.eval_steps > 0 && (!options_.val_data.empty() || dataset_.val.size() > T))
     val_ = std::make_unique<Batches>(Batches::validation(dataset_.val, T, dataset_.vocab_size));
+  // A prompt that cannot be used must not wait for the end of training to say so.
+  if (options_.sample_tokens > 0) prompt_ = encode_prompt(options_.prompt, dataset_.text, dataset_.vocab_size);
 }
 
 void Trainer::say(const std::string& line) {
@@ -124,7 +126,7 @@ RunRecord Trainer::record_of_start() const {
   run.data = dataset_.message;
   run.model = model_line();
   run.parameters = model_->parameter_count();
-  set_rows(run, summarise_run(*engine_, *model_, options_.batch_size, {}, 0), /*measured=*/false);
+  set_rows(run, summarise_run(*engine_, *model_, options_.batch_size, staging(), {}, 0), /*measured=*/false);
   return run;
 }
 
@@ -213,10 +215,10 @@ double Trainer::evaluate() {
   return static_cast<double>(words[kLossFixedPoint]) * kLossUnit / static_cast<double>(words[kLossTokens]);
 }
 
-// All ranks compute the same logits and draw the same tokens: under stage 3 each forward gathers, and all must take
-// part.
+// All ranks compute the same logits and draw the same tokens: under stage 3 each forward gathers,
+// and all must take part.
 std::string Trainer::generate() {
-  std::vector<int32_t> tokens = encode_prompt(options_.prompt, dataset_.text, dataset_.vocab_size);
+  std::vector<int32_t> tokens = prompt_;
   SamplingOptions sampling;
   sampling.temperature = options_.temperature;
   sampling.top_k = options_.top_k;
@@ -234,7 +236,6 @@ std::string Trainer::generate() {
 }
 
 void Trainer::run() {
-  const StopSignals signals;
   announce();
   report_->start(record_of_start());
   try {
@@ -243,7 +244,7 @@ void Trainer::run() {
     RunReport::End end;
     end.status = "diverged";
     end.steps_done = last_.step;
-    end.summary = summarise_run(*engine_, *model_, options_.batch_size, last_, 0);
+    end.summary = summarise_run(*engine_, *model_, options_.batch_size, staging(), last_, 0);
     end.memory = last_.memory;
     for (const std::string& line : report_->finish(end)) say(line);
     throw;
@@ -266,9 +267,8 @@ void Trainer::train() {
     if (val_ && stop_signal_ == 0 && due(options_.eval_interval)) record.val_loss = evaluate();
     if (metrics_) metrics_->write(record);
     if (chief_) progress_.step(record);
-    if (options_.sample_tokens > 0 && !last && options_.sample_interval > 0 &&
-        (step + 1) % options_.sample_interval == 0)
-      say("--- sample\n" + generate() + "\n---");
+    const bool sample = options_.sample_tokens > 0 && options_.sample_interval > 0 && !last && stop_signal_ == 0;
+    if (sample && (step + 1) % options_.sample_interval == 0) say("--- sample\n" + generate() + "\n---");
     last_ = std::move(record);
     skips_in_a_row = last_.skipped ? skips_in_a_row + 1 : 0;
     if (skips_in_a_row >= kMostSkips)
@@ -277,6 +277,10 @@ void Trainer::train() {
           "--lr, raise --warmup-steps, or set --grad-clip",
           skips_in_a_row, step + 1, last_.loss, last_.grad_norm));
   }
+  // What the last update still sends (stages 1 and 2) arrives before the run is called done; a run of one step has no
+  // later step that would count it.
+  const CommCounters rest = engine_->drain();
+  if (step == 1) last_.comm += rest;
   summarise(step);
 }
 
@@ -291,7 +295,7 @@ void Trainer::summarise(int64_t steps_done) {
   int64_t resident = std::max<int64_t>(0, peak_resident_bytes() - resident_at_start_);
   world_.all_reduce(View(&resident, 1), ReduceOp::max, context_.compute_stream(), {"resident memory", Traffic::other});
   if (steps_done > 0) {
-    end.summary = summarise_run(*engine_, *model_, options_.batch_size, last_, resident);
+    end.summary = summarise_run(*engine_, *model_, options_.batch_size, staging(), last_, resident);
     say(summary_table(end.summary));
   }
   if (options_.sample_tokens > 0 && stop_signal_ == 0) {

@@ -1,5 +1,5 @@
-// Trainer: one training run, on one of its ranks. It owns nothing that teaches; it wires data, model, engine and
-// reports.
+// Trainer: one training run, on one of its ranks. It owns nothing that teaches; it wires data,
+// model, engine and reports.
 #pragma once
 
 #include "dist/communicator.h"
@@ -43,6 +43,9 @@ class Trainer {
   void summarise(int64_t steps_done);
   int64_t sample_of(int64_t step, int64_t micro_batch) const;
 
+  int64_t staging() const { return world_.staging_bytes() + engine_->staging_bytes(); }
+
+  const StopSignals signals_;  // from the start: a request to end may come while the data is opened
   const TrainOptions options_;
   Communicator& world_;
   const bool chief_;  // rank 0
@@ -50,6 +53,7 @@ class Trainer {
   Context& context_;
   const int64_t resident_at_start_;
   Dataset dataset_;
+  std::vector<int32_t> prompt_;
   std::unique_ptr<Batches> train_, val_;
   std::unique_ptr<GPT> model_;
   std::unique_ptr<ZeroEngine> engine_;

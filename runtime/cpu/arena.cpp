@@ -8,17 +8,24 @@
 
 #include "runtime/check.h"
 
-// The macros below do nothing in a build without AddressSanitizer.
 #if __has_include(<sanitizer/asan_interface.h>)
-#include <sanitizer/asan_interface.h>
-#else
-#define ASAN_POISON_MEMORY_REGION(data, size) ((void)(data), (void)(size))
-#define ASAN_UNPOISON_MEMORY_REGION(data, size) ((void)(data), (void)(size))
+#include <sanitizer/asan_interface.h>  // also defines __has_feature where the compiler does not
 #endif
 
 namespace trencadis {
 
 namespace {
+// Tells AddressSanitizer whether the n bytes at p may be used. Does nothing in other builds.
+inline void set_usable([[maybe_unused]] bool usable, [[maybe_unused]] const void* p, [[maybe_unused]] int64_t n) {
+#if __has_include(<sanitizer/asan_interface.h>)
+#if defined(__SANITIZE_ADDRESS__) || __has_feature(address_sanitizer)
+  (usable ? __asan_unpoison_memory_region : __asan_poison_memory_region)(p, static_cast<size_t>(n));
+#endif
+#endif
+}
+inline void poison(const void* p, int64_t n) { set_usable(false, p, n); }
+inline void unpoison(const void* p, int64_t n) { set_usable(true, p, n); }
+
 constexpr int64_t kAlign = 64;
 // Between two blocks: AddressSanitizer reports an access here. It also keeps large powers of two from starting at the
 // same offset of a page, which would make them compete for the same cache sets; so every build has it.
@@ -50,7 +57,7 @@ ArenaAllocator::ArenaAllocator(const CpuOptions& options) : misalign_(options.mi
 
 ArenaAllocator::~ArenaAllocator() {
   // The sanitizer's shadow outlives the mapping, and these addresses may be somebody else's next.
-  ASAN_UNPOISON_MEMORY_REGION(base_, static_cast<size_t>(high_water_));
+  unpoison(base_, high_water_);
   munmap(base_, static_cast<size_t>(reserved_));
 }
 
@@ -80,7 +87,7 @@ int64_t ArenaAllocator::take_block(int64_t size) {
   const int64_t offset = extent_;
   extent_ += size;
   if (extent_ > high_water_) {
-    ASAN_POISON_MEMORY_REGION(base_ + high_water_, static_cast<size_t>(extent_ - high_water_));
+    poison(base_ + high_water_, extent_ - high_water_);
     high_water_ = extent_;
   }
   return offset;
@@ -117,12 +124,11 @@ void* ArenaAllocator::allocate(int64_t bytes) {
     const int64_t offset = take_block(block_size(bytes));
     CHECK(offset >= 0,
           "no room for {} bytes: {} blocks are alive in {} bytes of address space; use a smaller model or micro-batch, "
-          "or "
-          "more ranks",
+          "or more ranks",
           bytes, live_.size(), reserved_);
     live_.emplace(offset, bytes);
     data = base_ + offset + misalign_;
-    ASAN_UNPOISON_MEMORY_REGION(data, static_cast<size_t>(bytes));
+    unpoison(data, bytes);
   }
   if (poison_) std::memset(data, 0xff, static_cast<size_t>(bytes));
   return data;
@@ -137,7 +143,7 @@ void ArenaAllocator::free(void* data, int64_t bytes) {
   CHECK(block->second == bytes, "free of {} bytes, allocated as {}", bytes, block->second);
   live_.erase(block);
   if (poison_) std::memset(data, 0xff, static_cast<size_t>(bytes));
-  ASAN_POISON_MEMORY_REGION(data, static_cast<size_t>(bytes));
+  poison(data, bytes);
   give_block(offset, block_size(bytes));
 }
 

@@ -1,5 +1,5 @@
-// ArenaAllocator: the CPU's Allocator, one contiguous range of addresses per context, cut into blocks as they are asked
-// for.
+// ArenaAllocator: the CPU's Allocator, one contiguous range of addresses per context, cut into blocks
+// as they are asked for.
 //
 // Why not malloc: the project predicts memory to the byte and measures it as resident memory, so the allocator must
 // hold little more than what is alive at the peak, and a training step must not pay for page faults. malloc gives large

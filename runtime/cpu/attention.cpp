@@ -1,5 +1,5 @@
-// Causal attention, tile by tile (Dao et al., "FlashAttention", 2022; the CPU needs the memory bound as much as the
-// GPU).
+// Causal attention, tile by tile (Dao et al., "FlashAttention", 2022; the CPU needs the memory bound
+// as much as the GPU).
 //
 // A tile is kQueries rows of scores, as wide as the keys they see, at most kKeys. Forward walks the tiles of a row from
 // left to right and keeps each row's maximum m and sum l so far; when m grows, what was summed is rescaled. Backward
@@ -28,8 +28,8 @@ namespace {
 constexpr int64_t kQueries = 64;
 constexpr int64_t kKeys = 256;
 static_assert(kKeys % kQueries == 0 && kQueries % vec::kLanes == 0 && kKeys % vec::kLanes == 0);
-constexpr int64_t kRow =
-    kKeys + vec::kLanes;  // of a tile in memory: not a power of two, which would share few cache sets
+// Of a tile in memory: not a power of two, which would share few cache sets.
+constexpr int64_t kRow = kKeys + vec::kLanes;
 
 // Scores, probabilities or their gradients: row r is query i0 + r, column c is key j0 + c.
 struct Tile {
@@ -58,8 +58,8 @@ void check_shape(const char* kernel, const AttentionShape& s) {
         s.dropout.probability);
 }
 
-// The array of `heads` heads at every token, `stride` elements from token to token: its last row may end with its
-// heads.
+// The array of `heads` heads at every token, `stride` elements from token to token: its last row
+// may end with its heads.
 template <typename Void>
 auto* heads_argument(const char* kernel, const char* name, const detail::BasicView<Void>& v, const AttentionShape& s,
                      int64_t heads, int64_t stride) {
@@ -214,8 +214,8 @@ void CpuKernels::attention_backward(View dq, View dk, View dv, ConstView d_o, Co
   const float* value = heads_argument(kernel, "v", v, s, s.H_kv, s.v_stride);
   const int64_t group = s.H / s.H_kv;
 
-  // All query heads of a key/value head add to the same dk and dv: one work item, so that the order of the sum is
-  // fixed.
+  // All query heads of a key/value head add to the same dk and dv: one work item, so that the order
+  // of the sum is fixed.
   pool_.run(s.B * s.H_kv, [&](int64_t item) {
     const int64_t b = item / s.H_kv, kv_head = item % s.H_kv;
     for (int64_t t = 0; t < s.T; ++t) {

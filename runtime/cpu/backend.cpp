@@ -1,11 +1,6 @@
 #include "runtime/cpu/backend.h"
 
 #include <cstring>
-#include <thread>
-
-#if defined(__linux__)
-#include <sched.h>
-#endif
 
 #include "runtime/cpu/arena.h"
 #include "runtime/cpu/cpu_kernels.h"
@@ -70,22 +65,6 @@ class CpuBackend final : public Backend {
 std::unique_ptr<Backend> make_cpu_backend(CpuOptions options) {
   CHECK(options.threads >= 1, "CpuOptions::threads is {}; give at least 1", options.threads);
   return std::make_unique<CpuBackend>(options);
-}
-
-int allowed_cores() {
-#if defined(__linux__)
-  // A machine may have more cores than a fixed cpu_set_t holds: ask again with a larger set until the kernel is
-  // content.
-  for (int cores = CPU_SETSIZE; cores <= (1 << 20); cores *= 2) {
-    cpu_set_t* set = CPU_ALLOC(cores);
-    const size_t bytes = CPU_ALLOC_SIZE(cores);
-    const bool known = set && sched_getaffinity(0, bytes, set) == 0;
-    const int count = known ? CPU_COUNT_S(bytes, set) : 0;
-    CPU_FREE(set);
-    if (known) return std::max(1, count);
-  }
-#endif
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
 }  // namespace trencadis

@@ -17,7 +17,4 @@ struct CpuOptions {
 
 std::unique_ptr<Backend> make_cpu_backend(CpuOptions options = {});
 
-// Cores that this process may run on (its affinity mask), at least 1.
-int allowed_cores();
-
 }  // namespace trencadis

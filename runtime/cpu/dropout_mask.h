@@ -1,5 +1,5 @@
-// The dropout mask of runtime/random.h as factors, many elements at a time: for dropout() and for attention's
-// probabilities.
+// The dropout mask of runtime/random.h as factors, many elements at a time: for dropout() and
+// for attention's probabilities.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// gemm(): the one matrix product that everything else on the CPU is made of. cblas_sgemm where OpenBLAS is found, else
-// Eigen.
+// gemm(): the one matrix product that everything else on the CPU is made of. cblas_sgemm where OpenBLAS
+// is found, else Eigen.
 #pragma once
 
 #include <cstdint>

@@ -28,10 +28,10 @@ void limit_to_one_thread() {
   done = true;
 }
 
-// The sequential build takes its work buffers from a table without a lock, and may give two threads the same one: with
-// four threads on two cores 10 of 160000 products were wrong (0.3.21, Debian's openblas-serial), silently. With that
-// build products take turns. The builds with threads lock the table (192000 products, none wrong); CMake should find
-// one.
+// The sequential build takes its work buffers from a table without a lock, and may give two threads the same one:
+// with four threads on two cores 10 of 160000 products were wrong (0.3.21, Debian's openblas-serial), silently.
+// With that build products take turns. The builds with threads lock the table (192000 products, none wrong);
+// CMake should find one.
 std::unique_lock<std::mutex> turn() {
   static const bool sequential = openblas_get_parallel() == 0;
   static std::mutex mutex;

@@ -1,4 +1,4 @@
-// Regions: the six moments in order, recomputation (activation checkpointing) with the same bits and less memory, and
+// Regions: the four moments in order, recomputation (activation checkpointing) with the same bits and less memory, and
 // parameters whose memory comes and goes between the moments, as under ZeRO-3.
 #include "autograd/ops/ops.h"
 #include "autograd/region.h"
@@ -125,8 +125,8 @@ TEST_CASE_FIXTURE(Net, "recomputation keeps the input of each region, and nothin
     gradients();
     CHECK(context.memory().live_total() == before);
   }
-  // Plain, each block keeps its input, and before and after gelu four times as much; its output is the next one's
-  // input.
+  // Plain, each block keeps its input, and before and after gelu four times as much; its output is
+  // the next one's input.
   CHECK(kept[false] == kBlocks * 9 * stream);
   CHECK(kept[true] == kBlocks * stream);
   CHECK(peaks[true] < peaks[false] / 2);
@@ -200,8 +200,8 @@ TEST_CASE_FIXTURE(Net, "several inputs and outputs, some unused, some passed thr
   }
 }
 
-// What ZeRO-3 does with a unit: the memory of its parameter exists only between the moments, and lies elsewhere each
-// time.
+// What ZeRO-3 does with a unit: the memory of its parameter exists only between the moments, and lies
+// elsewhere each time.
 struct Gatherer : RegionObserver {
   Gatherer(Context& context, std::vector<float> contents, bool in_backward)
       : values(std::move(contents)),

@@ -5,11 +5,12 @@
     check_docs.py --update      writes the current code into the chapters
     check_docs.py --self-test   plants violations and demands that each is found
 
-In any .md file:
+In any .md file (the last: in README.md files):
   <!-- include: zero/example_mlp.cpp -->           the fenced block that follows equals the whole file
   <!-- include: zero/stage3.cpp#before_forward --> ... equals the lines between `// [before_forward]` and `// [end]`
                                                    (`# [..]` in scripts), less their common indentation
   [text](path)                                     the file or folder exists; path#section: so does the heading
+  MEASURED                                         never stands alone in a line: text that is still to be filled in
 Paths in include comments start at the root, those in links at the folder of the .md file, as on any web page.
 """
 
@@ -22,6 +23,7 @@ from sources import files, main, read
 
 INCLUDE = re.compile(r"^<!--\s*include:\s*([^\s#]+)(?:#([\w-]+))?\s*-->$")
 FENCE = re.compile(r"^(`{3,}|~{3,})")
+PLACEHOLDER = re.compile(r"\s*[A-Z]{2,}\s*")
 LINK = re.compile(r"!?\[(?:[^\]\[]|\[[^\]]*\])*\]\(\s*<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\s*\)")
 
 
@@ -122,12 +124,18 @@ def check_links(root, path, lines):
     return complaints
 
 
+def check_placeholders(path, lines):
+    return [f"{path}:{i + 1}: {line.strip()} looks like a placeholder that was to be filled in"
+            for i, line in enumerate(lines) if os.path.basename(path) == "README.md" and PLACEHOLDER.fullmatch(line)]
+
+
 def check(root):
     complaints = []
     for path in files(root):
         if path.endswith(".md"):
             lines = read(root, path).split("\n")
             complaints += check_includes(root, path, lines) + check_links(root, path, lines)
+            complaints += check_placeholders(path, lines)
     return complaints
 
 
@@ -168,6 +176,9 @@ def planted():
         (page("![a](picture.svg)\n"), ["zero/README.md:1", "nowhere"]),
         (page("[b](../README.md#bottom)\n"), ["zero/README.md:1", "no heading"]),
         (page("[b](#bottom)\n# Z\n"), ["zero/README.md:1", "no heading"]),
+        (page("# Z\nMEASURED\n"), ["zero/README.md:2", "placeholder"]),
+        (page("```\nQUICKSTART\n```\n"), ["zero/README.md:2", "placeholder"]),
+        (page("# ZERO\nTwo WORDS\nA\nM8\n"), None),
     ]
 
 

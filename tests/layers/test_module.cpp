@@ -63,9 +63,9 @@ TEST_CASE("a module has no memory until some is bound, and takes no more than it
   CHECK(context.memory().live_total() == elements * 4);
 }
 
-// A sample of n draws has a mean that deviates by sd/sqrt(n), and a standard deviation that does by sd/sqrt(2n). Five
-// such deviations happen once in 1.7 million draws; the draws are fixed by the seed, so the test passes always or
-// never.
+// A sample of n draws has a mean that deviates by sd/sqrt(n), and a standard deviation that does by
+// sd/sqrt(2n). Five such deviations happen once in 1.7 million draws; the draws are fixed by the seed, so the
+// test passes always or never.
 void check_normal(const std::vector<float>& values, double stddev) {
   const double n = static_cast<double>(values.size());
   double sum = 0, squares = 0, within = 0;

@@ -61,10 +61,40 @@ class TrainGpt(unittest.TestCase):
 
     # -- the same bits --------------------------------------------------------------------------------------------------
 
-    def test_ddp_equals_one_process_with_the_same_micro_batches(self):
+    def test_ranks_equal_one_process_with_the_same_micro_batches(self):
         for ranks in (2, 3, 4):
             with self.subTest(ranks=ranks):
-                self.assertEqual(self.outcome("-z", 0, ranks=ranks), self.outcome("--grad-accum", ranks))
+                one = self.outcome("--grad-accum", ranks)
+                for stage in range(4) if ranks == 2 else (0,):
+                    self.assertEqual(self.outcome("-z", stage, ranks=ranks), one, f"stage {stage}")
+
+    def test_uneven_data(self):
+        # 17 windows to train on and 7 to validate: 3 ranks x 2 sequences divide neither.
+        text = self.text.read_text()
+        train, val = self.folder / "train.txt", self.folder / "val.txt"
+        train.write_text(text[:17 * 16 + 4])
+        val.write_text(text[1000:1000 + 7 * 16 + 1])
+        flags = ["-i", train, "-j", val, "--eval-steps", 1000, "-v", 2]
+
+        def losses(*more, ranks=None):
+            out = self.folder / "uneven"
+            self.train("-x", 10, "-o", out, *flags, *more, ranks=ranks)  # three epochs and a bit
+            steps = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+            self.assertEqual([s["step"] for s in steps], list(range(1, 11)))
+            return [s["train/loss"] for s in steps], [s["val/loss"] for s in steps if "val/loss" in s]
+
+        one = losses("--grad-accum", 3)
+        self.assertEqual(len(one[1]), 5)
+        for stage in range(4):
+            with self.subTest(stage=stage):
+                three = losses("-z", stage, ranks=3)
+                self.assertEqual(three[0], one[0])
+                for got, expected in zip(three[1], one[1], strict=True):
+                    self.assertAlmostEqual(got, expected, delta=1e-6)
+        # Windows that no batch has to be filled up for.
+        still = losses("--lr", 0, "-b", 1)[1]
+        for got, expected in zip(losses("--lr", 0, ranks=3)[1], still, strict=True):
+            self.assertAlmostEqual(got, expected, delta=1e-6)
 
     def test_accumulation_adds_in_the_promised_order(self):
         one = self.outcome("--grad-accum", 6)
@@ -172,12 +202,14 @@ class TrainGpt(unittest.TestCase):
         self.assertIn("in a row", text)
 
     def test_ranks_with_other_flags_are_told_the_difference(self):
-        begin = time.monotonic()
-        result = self.run_command([*mpirun(1), *SMALL, "-i", str(self.text), "--seed", "1", ":", "-np", "1", PROGRAM,
-                                   *SMALL, "-i", str(self.text), "--seed", "2"])
-        self.assertEqual(result.returncode, 2, result.stderr)
-        self.assertIn("seed", result.stderr)
-        self.assertLess(time.monotonic() - begin, 30)
+        for key, more in (("n-embd", ["--n-embd", "40"]), ("plan", ["--plan"]), ("prints-and-exits", ["--help"])):
+            with self.subTest(key=key):
+                flags = [*SMALL, "-i", str(self.text)]
+                begin = time.monotonic()
+                result = self.run_command([*mpirun(1), *flags, ":", "-np", "1", PROGRAM, *flags, *more])
+                self.assertEqual(result.returncode, 2, result.stderr)
+                self.assertIn(f"{key} is ", result.stderr)
+                self.assertLess(time.monotonic() - begin, 30)
 
     # -- signals and deaths ---------------------------------------------------------------------------------------------
 
@@ -205,17 +237,40 @@ class TrainGpt(unittest.TestCase):
                 self.assertEqual(code, 0, output)
                 self.assertIn("stopped by signal", output)
 
-    def test_a_rank_that_dies_ends_the_job(self):
-        process = self.start(mpirun(2), "-z", 3)
-        victim = None
+    def ranks_of(self, process):
+        """Process ids of the job's ranks, by rank."""
+        ranks = {}
         for pid in filter(str.isdigit, os.listdir("/proc")):
             try:
                 env = pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
                 parent = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1]
             except OSError:
                 continue
-            if b"OMPI_COMM_WORLD_RANK=1" in env and parent == str(process.pid):
-                victim = int(pid)
+            rank = [int(value.split(b"=")[1]) for value in env if value.startswith(b"OMPI_COMM_WORLD_RANK=")]
+            if rank and parent == str(process.pid):
+                ranks[rank[0]] = int(pid)
+        return ranks
+
+    def runs(self, pid):
+        try:
+            return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"  # dead, not reaped
+        except OSError:
+            return False
+
+    def test_sigterm_ends_a_job(self):
+        process = self.start(mpirun(2), "-z", 3)
+        ranks = self.ranks_of(process)
+        self.assertEqual(sorted(ranks), [0, 1])
+        begin = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        self.finish(process, 30)
+        while time.monotonic() - begin < 15 and any(map(self.runs, ranks.values())):
+            time.sleep(0.1)
+        self.assertLess(time.monotonic() - begin, 15, "the job or one of its ranks goes on")
+
+    def test_a_rank_that_dies_ends_the_job(self):
+        process = self.start(mpirun(2), "-z", 3)
+        victim = self.ranks_of(process).get(1)
         self.assertIsNotNone(victim, "rank 1 was not found")
         begin = time.monotonic()
         os.kill(victim, signal.SIGKILL)
@@ -232,6 +287,24 @@ class TrainGpt(unittest.TestCase):
         self.assertEqual(bound.returncode, 0, bound.stdout + bound.stderr)
         self.assertIn("--bind-to none", bound.stdout)
         self.assertNotIn("warning", self.train("-x", 1, ranks=1))
+
+    @unittest.skipIf(len(os.sched_getaffinity(0)) < 2, "needs two cores")
+    def test_ranks_share_the_cores_they_may_use(self):
+        show = "import os; print(os.environ['OMPI_COMM_WORLD_RANK'], *os.sched_getaffinity(0))"
+        for ranks in (1, 2):
+            for bound in ("core", "none"):
+                command = ["mpirun", "--oversubscribe", "--bind-to", bound, "-np", str(ranks)]
+                masks = {}
+                for line in self.run_command([*command, sys.executable, "-c", show]).stdout.splitlines():
+                    rank, *cores = map(int, line.split())
+                    masks[rank] = set(cores)
+                sharing = sum(bool(masks[0] & mask) for mask in masks.values())
+                threads = max(1, len(masks[0]) // sharing)
+                with self.subTest(ranks=ranks, bound=bound, threads=threads):
+                    result = self.run_command([*command, PROGRAM],
+                                              [*SMALL, "-i", self.text, "-x", 1, "--threads", 0])
+                    self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+                    self.assertRegex(result.stdout, rf"cpu: {threads} thread")
 
 
 if __name__ == "__main__":

@@ -197,8 +197,8 @@ TEST_CASE("permutation: a bijection, drawn by its key") {
       seen[static_cast<size_t>(p)] = true;
     }
   }
-  // Another key, another order; and it is shuffled: few stay in place (one is expected), few neighbours stay
-  // neighbours.
+  // Another key, another order; and it is shuffled: few stay in place (one is expected), few
+  // neighbours stay neighbours.
   const int64_t n = 1000;
   const Permutation a(n, 1), b(n, 2);
   int64_t same = 0, fixed = 0, neighbours = 0;

@@ -185,6 +185,19 @@ TEST_CASE("options: values that do not belong together") {
   expect_error({"--max-steps", "10", "--warmup-steps", "11"}, {"--warmup-steps 11", "--max-steps 10"});
   expect_error({"--val-data", "v.txt"}, {"--val-data v.txt", "--train-data"});
   expect_error({"-b", "1000000", "-t", "1000000", "--vocab-size", "2000000"}, {"--batch-size 1000000", "smaller"});
+  // Alone each is allowed; together they would not fit 64 bits.
+  CHECK(usage_error({"--n-layer", "10000"}).empty());
+  CHECK(usage_error({"--grad-accum", "1000000"}).empty());
+  expect_error({"-b", "1000000", "-t", "100000", "--n-layer", "10000"}, {"--batch-size 1000000", "--n-layer 10000"});
+  expect_error({"-b", "100000", "-t", "1000000"}, {"--batch-size 100000", "smaller"});  // vocabulary: 50257
+  expect_error({"--n-layer", "10000", "--n-embd", "1000000"}, {"--n-layer 10000", "--n-embd 1000000", "smaller"});
+  expect_error({"-b", "1000", "-t", "1000", "--grad-accum", "1000000"}, {"--grad-accum 1000000", "1e+16 tokens"},
+               10'000);
+  expect_error({"--plan", "--params", "1e14", "--grad-accum", "10000"}, {"--grad-accum 10000", "smaller"});
+  expect_error({"--plan", "--n-embd", "65536", "--n-layer", "1000", "--grad-accum", "100000", "-b", "1"},
+               {"--grad-accum 100000", "smaller"});
+  expect_error({"--plan", "--world", "1000000", "-b", "1000", "-t", "64", "--grad-accum", "100000"},
+               {"--grad-accum 100000", "on 1000000 ranks"});
   // What is not given follows what is.
   const TrainOptions o = parse({"--lr", "1e-5", "--max-steps", "50"});
   CHECK(o.min_lr == 1e-6);
@@ -201,6 +214,16 @@ TEST_CASE("options: tokens per step") {
   expect_error({"-b", "4", "-t", "8", "-d", "64", "--grad-accum", "3"},
                {"--grad-accum 3", "needs 2", "give one of them"});
   CHECK(parse({"-b", "4", "-t", "8", "-d", "64", "--grad-accum", "2"}).grad_accum == 2);
+}
+
+TEST_CASE("options: a plan is for the ranks it names, and nothing else plans") {
+  CHECK(parse({"--plan", "--world", "8", "-b", "4", "-t", "8", "-d", "512"}).grad_accum == 2);
+  CHECK(parse({"--plan", "-b", "4", "-t", "8", "-d", "512"}, 2).grad_accum == 8);
+  expect_error({"--plan", "--world", "8", "-b", "4", "-t", "8", "-d", "32"}, {"* 8 ranks = 256", "use 256"});
+  expect_error({"--world", "8"}, {"--world", "--plan"});
+  expect_error({"--params", "7e9"}, {"--params", "--plan"});
+  expect_error({"--device-memory", "24GB"}, {"--device-memory", "--plan"});
+  CHECK(usage_error({"--plan", "--world", "8", "--params", "7e9", "--device-memory", "24GB"}).empty());
 }
 
 TEST_CASE("config file: below the command line, above the preset") {
@@ -286,6 +309,16 @@ TEST_CASE("fingerprint: ranks compare it, and name what differs") {
   CHECK(contains(difference, "batch-size is 12 on rank 0 and 16 on rank 3"));
   CHECK(contains(difference, "; lr is 0.003 on rank 0 and 0.5 on rank 3"));
   CHECK(contains(difference, "prompt is \"two\\nlines\" on rank 0 and  on rank 3"));
+  // A rank that plans or prints would leave the others waiting.
+  const auto told = [](std::vector<std::string> flags) {
+    return fingerprint_difference(fingerprint(parse({"--plan"})), 0, fingerprint(parse(std::move(flags))), 1);
+  };
+  CHECK(contains(told({}), "plan is on on rank 0 and off on rank 1"));
+  CHECK(contains(told({"--plan", "--world", "8"}), "world is 0 on rank 0 and 8 on rank 1"));
+  CHECK(contains(told({"--plan", "--params", "7e9"}), "params is  on rank 0 and 7000000000 on rank 1"));
+  CHECK(contains(told({"--plan", "--device-memory", "1GB"}), "device-memory is  on rank 0 and 1000000000 on rank 1"));
+  for (const char* flag : {"--help", "--version", "--print-config"})
+    CHECK(contains(told({"--plan", flag}), "prints-and-exits is no on rank 0 and yes on rank 1"));
 }
 
 TEST_CASE("help and version") {

@@ -1,13 +1,21 @@
 // The pieces of the report that a browser does not show well: escaping, thinning, axes, timelines, and when a recorder
 // stops. The page itself: tests/models/report.
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <cmath>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "dist/local/local_communicator.h"
 #include "models/trainer/metrics.h"
+#include "models/trainer/plan_report.h"
 #include "models/trainer/recorder.h"
+#include "models/trainer/report/chrome_trace.h"
 #include "models/trainer/report/page.h"
 #include "models/trainer/report/svg.h"
+#include "models/trainer/run_report.h"
 #include "runtime/cpu/backend.h"
 #include "temp_folder.h"
 
@@ -118,6 +126,75 @@ TEST_CASE("report: a trace stops at its bound and says so") {
   CHECK(trace["traceEvents"].size() >= 30);
   CHECK_FALSE(context.tracer().on());
   CHECK(std::filesystem::exists(folder.path("timeline.json")));
+}
+
+namespace {
+
+std::string content(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+}  // namespace
+
+TEST_CASE("report: links and pipes are written to and stay; other files are replaced") {
+  const TempFolder folder;
+  const std::string target = folder.write("target", "a longer text than the next"), link = folder.path("link");
+  std::filesystem::create_symlink(target, link);
+  write_file(link, "by link");
+  CHECK(std::filesystem::is_symlink(link));
+  CHECK(content(target) == "by link");
+
+  const std::string fifo = folder.path("fifo");
+  REQUIRE(mkfifo(fifo.c_str(), 0600) == 0);
+  const int reader = open(fifo.c_str(), O_RDONLY | O_NONBLOCK);
+  write_file(fifo, "by pipe");
+  char text[32] = {};
+  CHECK(read(reader, text, sizeof text) == 7);
+  CHECK(std::string(text) == "by pipe");
+  close(reader);
+  CHECK(std::filesystem::is_fifo(fifo));
+
+  write_file(target, "replaced");
+  CHECK(content(link) == "replaced");
+  write_file("/dev/null", "nothing");
+  CHECK(std::filesystem::is_character_file("/dev/null"));
+}
+
+TEST_CASE("report: the start of a run finds out what cannot be written and changes nothing") {
+  const TempFolder folder;
+  Context context(make_cpu_backend());
+  const auto world = make_local_communicator();
+  TrainOptions options;
+  options.out_dir = folder.path("out");
+  const auto start = [&](const std::string& report, const std::string& trace) {
+    options.report = report;
+    options.trace = trace;
+    RunReport run(options, context, *world);
+  };
+  const std::string fifo = folder.path("fifo"), link = folder.path("link"), old = folder.write("old", "of before");
+  REQUIRE(mkfifo(fifo.c_str(), 0600) == 0);
+  std::filesystem::create_symlink(old, link);
+  start(fifo, link);  // no reader: a pipe that were opened would block
+  start(old, "/dev/null");
+  start(folder.path("new"), folder.path("deep/new"));
+  CHECK(std::filesystem::is_fifo(fifo));
+  CHECK(std::filesystem::is_symlink(link));
+  CHECK(content(old) == "of before");
+  for (const char* name : {"new", "deep/new", "old.part", "new.part", "fifo.part"})
+    CHECK_FALSE(std::filesystem::exists(folder.path(name)));
+  CHECK(contains(error_of<DataError>([&] { start(folder.path("out"), ""); }), "is a folder"));
+  CHECK(contains(error_of<DataError>([&] { start(folder.path("old/report.html"), ""); }), "cannot write"));
+}
+
+TEST_CASE("plan: state for Adam, and in a line for SGD with momentum") {
+  PlanRequest request;
+  request.world = 8;
+  request.parameters = 7'000'000'000;
+  const std::string text = plan_report(request);
+  CHECK(contains(text, "Adam (2 optimizer states an element)"));
+  // 4 bytes each of parameter, gradient and momentum: 12, 8 + 4/8, 4 + 8/8, 12/8 bytes an element.
+  CHECK(contains(text, "SGD with momentum (1 optimizer state): a state of 84 GB, 59.5 GB, 35 GB, 10.5 GB in stages"));
 }
 
 TEST_CASE("progress: the bar's line fits the terminal and tells the time left") {

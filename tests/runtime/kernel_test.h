@@ -1,5 +1,5 @@
-// What the kernel tests share: one kernel call, run under every number of threads and alignment, and compared to the
-// bit.
+// What the kernel tests share: one kernel call, run under every number of threads and alignment, and
+// compared to the bit.
 //
 // Why: promise 1 says that threads and alignment change no bit, so each test states its kernel once, as a function of
 // `Buffers`, and same_bits() runs it in twelve contexts. Arrays lie between guard zones; the contexts poison memory, so

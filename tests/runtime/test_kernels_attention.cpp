@@ -1,5 +1,5 @@
-// attention and its backward against plain loops in double: ragged T and D, shared key/value heads, fused buffers,
-// dropout.
+// attention and its backward against plain loops in double: ragged T and D, shared key/value heads,
+// fused buffers, dropout.
 #include "runtime/kernel_test.h"
 #include "runtime/kernels.h"
 

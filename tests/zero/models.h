@@ -41,9 +41,9 @@ struct GptSetup {
 };
 MakeModel gpt(GptSetup setup = {});
 
-// Unit u has the parameters u<u>.p0, u<u>.p1, ... A use of it is x -> x + sum over its elements of c p^2 / 2: so dL/dp
-// = c p, which needs p in forward and in backward, and x passes through. c belongs to (micro-batch, parameter,
-// element).
+// Unit u has the parameters u<u>.p0, u<u>.p1, ... A use of it is x -> x + sum over its elements of c p^2 / 2:
+// so dL/dp = c p, which needs p in forward and in backward, and x passes through.
+// c belongs to (micro-batch, parameter, element).
 struct ToySetup {
   std::vector<std::vector<Shape>> units;
   bool checkpointing = false;

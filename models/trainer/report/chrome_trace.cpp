@@ -21,7 +21,8 @@ std::string quoted(const std::string& text) {
 // Lines into a file; complains once, at the end.
 class Lines {
  public:
-  explicit Lines(const std::string& path) : path_(path), file_(std::fopen(path.c_str(), "w"), &std::fclose) {
+  explicit Lines(const std::string& path, const char* mode = "w")
+      : path_(path), file_(std::fopen(path.c_str(), mode), &std::fclose) {
     check(file_ != nullptr);
   }
   void write(const std::string& text) { check(std::fwrite(text.data(), 1, text.size(), file_.get()) == text.size()); }
@@ -35,20 +36,43 @@ class Lines {
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_;
 };
 
+// A name for a file, or for none yet: no link, device or pipe, which a rename would put a file in the place of.
+bool replaceable(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::file_status status = std::filesystem::symlink_status(path, error);
+  return !std::filesystem::exists(status) || std::filesystem::is_regular_file(status);
+}
+
 double microseconds(int64_t ns) { return static_cast<double>(ns) / 1e3; }
 
 }  // namespace
 
 void write_file(const std::string& path, const std::string& text) {
+  std::error_code error;
+  if (!replaceable(path)) {
+    Lines file(path);
+    file.write(text);
+    file.flush();
+    return;
+  }
   const std::string unfinished = path + ".part";
   {
     Lines file(unfinished);
     file.write(text);
     file.flush();
   }
-  std::error_code error;
   std::filesystem::rename(unfinished, path, error);
   if (error) throw DataError(fmt::format("cannot write {}: {}", path, error.message()));
+}
+
+void check_writable(const std::string& path) {
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) throw DataError(fmt::format("cannot write {}: is a folder", path));
+  if (!replaceable(path)) return;  // opening a pipe and closing it would be the end of what its reader sees
+  if (std::filesystem::exists(path, error)) Lines(path, "a");
+  const std::string unfinished = path + ".part";
+  Lines(unfinished, "w");
+  std::filesystem::remove(unfinished, error);
 }
 
 void write_chrome_trace(const std::string& path, const std::vector<Timeline>& by_rank, int first_rank,

@@ -10,9 +10,9 @@ namespace trencadis {
 namespace {
 constexpr const char* kHelp =
     "Usage: train_gpt report DIR... [-o FILE.html]\n\n"
-    "Prints a table of the runs that wrote to these folders (--out-dir) and makes one page of them: curves, memory "
-    "and\n"
-    "lanes of one step, predicted against measured, configuration, sample. Several runs are laid over each other.\n\n"
+    "Prints a table of the runs that wrote to these folders (--out-dir) and makes one page of them: curves,\n"
+    "memory and lanes of one step, predicted against measured, configuration, sample. Several runs are laid\n"
+    "over each other.\n\n"
     "  -o, --output FILE   where the page goes; default: report.html in the folder, for several runs in this one\n"
     "  -h, --help          this text\n";
 }

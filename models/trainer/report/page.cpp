@@ -200,8 +200,8 @@ std::string report_page(const std::vector<RunFolder>& runs) {
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
       "<meta name=\"generator\" content=\"Trencadís " TRENCADIS_VERSION
       "\">\n<title>{}</title>\n<style>\n{}</style>\n"
-      "<noscript><style>.panel[hidden]{{display:block}}select.rank{{display:none}}</style></noscript>\n</"
-      "head>\n<body>\n",
+      "<noscript><style>.panel[hidden]{{display:block}}select.rank{{display:none}}</style></noscript>\n"
+      "</head>\n<body>\n",
       escape(title), kReportCss);
   html += header(runs);
   html += "<section id=\"runs\"><h2>" + std::string(runs.size() > 1 ? "Runs" : "Run") + "</h2>" + runs_table(runs) +

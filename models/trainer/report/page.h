@@ -9,9 +9,10 @@
 
 namespace trencadis {
 
-// The page for these runs. Never throws for what is missing in them.
+// The page for these runs. What is missing in them the page says; it is no error.
 std::string report_page(const std::vector<RunFolder>& runs);
-// Reads the folders, writes the page to `path` (DataError where that cannot be), returns it as "report: PATH".
+// Reads the folders, writes the page to `path`, returns it as "report: PATH". DataError: a folder does not exist, or
+// `path` cannot be written.
 std::string write_report(const std::vector<std::string>& folders, const std::string& path);
 
 // -- parts of the page (tables.cpp) -----------------------------------------------------------------------------------
