@@ -7,8 +7,8 @@ help() {
   cat <<'TEXT'
 Usage: ./test.sh [--quick | --preset NAME | --mutant NAME]
 
-Builds in build/NAME and runs the tests with ctest. Without flags: the presets release (every test), asan and tsan (the
-unit tests, built with AddressSanitizer and UndefinedBehaviorSanitizer, and with ThreadSanitizer).
+Builds in build/NAME and runs the tests with ctest. Without flags: the presets release (every test), asan (the unit
+tests, with AddressSanitizer and UndefinedBehaviorSanitizer) and tsan (those with threads, with ThreadSanitizer).
 
   --quick         release only, and of it only the tests that take seconds (ctest label quick): under a minute
   --preset NAME   this preset only: release, debug, portable, asan or tsan (CMakePresets.json)
@@ -80,7 +80,10 @@ quietly() {
 
 test_preset() {
   local preset=$1 target=all begin=$SECONDS filter=()
-  case "$preset" in asan | tsan) target=unit_tests ;; esac
+  case "$preset" in
+    asan) target=unit_tests ;;
+    tsan) target=thread_tests ;;
+  esac
   if [ $quick = yes ]; then
     target=unit_tests filter=(-L quick)
   fi
