@@ -28,15 +28,7 @@ bool all_ranks_know(const std::exception& error) {
 // Parses on every rank and makes sure that all ranks were told the same.
 TrainOptions agree_on_options(int argc, char** argv, Communicator& world) {
   TrainOptions options;
-  ErrorClass error_class = ErrorClass::none;
-  std::string error;
-  try {
-    options = parse_options(argc, argv, world.size());
-  } catch (const UsageError& e) {
-    error_class = ErrorClass::usage;
-    error = e.what();
-  }
-  agree_on_success(world, error_class, error);
+  on_all_ranks(world, [&] { options = parse_options(argc, argv, world.size()); });
   const std::vector<std::string> told = exchange_texts(world, fingerprint(options));
   std::string differences;
   for (int r = 1; r < world.size(); ++r) {

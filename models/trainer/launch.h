@@ -1,6 +1,7 @@
 // What ranks must settle before they train: who shares which cores, and that all were told the same.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -8,14 +9,13 @@
 
 namespace trencadis {
 
+// Every rank's words, one row of own.size() words a rank, on `stream`. Collective; counted as other traffic.
+std::vector<int64_t> exchange_words(Communicator& comm, const std::vector<int64_t>& own, Stream& stream,
+                                    const char* what);
+
 // Every rank's text, by rank. Collective; counted as other traffic. Runs before there is a Context for training, so it
 // makes a small one of its own.
 std::vector<std::string> exchange_texts(Communicator& comm, const std::string& own);
-
-// A step that each rank does on its own and that may fail on some of them (reading flags, opening files): either
-// all go on, or all throw the same Agreed error, which names the ranks. `own_error` is empty where it worked; code
-// is the class of error.
-enum class ErrorClass { none, usage, data, other };
 
 // Mixed into an error that every rank throws alike: one of them reports it, and no rank need be told by ending its job.
 struct AgreedMark {
@@ -26,7 +26,9 @@ struct Agreed final : E, AgreedMark {
   using E::E;
 };
 
-void agree_on_success(Communicator& comm, ErrorClass own_class, const std::string& own_error);
+// Work that each rank does on its own and that may fail on some of them (reading flags, opening files): either all go
+// on, or all throw the same Agreed error, which names the ranks. Collective.
+void on_all_ranks(Communicator& comm, const std::function<void()>& work);
 
 // How this rank may use the machine.
 struct CoreShare {

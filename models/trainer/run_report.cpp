@@ -21,13 +21,13 @@ std::string now_utc() {
   return {text, std::strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S UTC", &parts)};
 }
 
+}  // namespace
+
 void make_folder_of(const std::string& file) {
   const std::filesystem::path folder = std::filesystem::path(file).parent_path();
   std::error_code ignored;  // the file's own error says more
   if (!folder.empty()) std::filesystem::create_directories(folder, ignored);
 }
-
-}  // namespace
 
 RunReport::RunReport(const TrainOptions& options, Context& context, Communicator& world)
     : options_(options),

@@ -44,4 +44,7 @@ class RunReport {
 // The rows of a summary, as run.json keeps them: predicted only (a run that begins), or with what was measured.
 void set_rows(RunRecord& run, const RunSummary& summary, bool measured);
 
+// Makes the folder that `file` is to be written in; an error shows when the file itself is opened.
+void make_folder_of(const std::string& file);
+
 }  // namespace trencadis

@@ -2,7 +2,6 @@
 
 #include <chrono>
 #include <cmath>
-#include <filesystem>
 
 #include "models/trainer/sampling.h"
 #include "models/trainer/summary.h"
@@ -10,26 +9,6 @@
 namespace trencadis {
 
 namespace {
-
-// A local step that may fail: keeps the error for agree_on_success.
-template <typename F>
-void on_all_ranks(Communicator& world, F&& work) {
-  ErrorClass error_class = ErrorClass::none;
-  std::string error;
-  try {
-    work();
-  } catch (const UsageError& e) {
-    error_class = ErrorClass::usage;
-    error = e.what();
-  } catch (const DataError& e) {
-    error_class = ErrorClass::data;
-    error = e.what();
-  } catch (const std::exception& e) {
-    error_class = ErrorClass::other;
-    error = e.what();
-  }
-  agree_on_success(world, error_class, error);
-}
 
 ZeroOptions zero_options(const TrainOptions& o) {
   ZeroOptions zero;
@@ -88,10 +67,8 @@ Trainer::Trainer(const TrainOptions& options, Context& context, Communicator& wo
   model_->set_observer(engine_.get());
   on_all_ranks(world, [&] {
     if (!chief_ || options_.metrics_path().empty()) return;
-    const std::filesystem::path path = options_.metrics_path();
-    std::error_code ignored;  // the file's own error says more
-    if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), ignored);
-    metrics_ = std::make_unique<MetricsFile>(path.string());
+    make_folder_of(options_.metrics_path());
+    metrics_ = std::make_unique<MetricsFile>(options_.metrics_path());
   });
   on_all_ranks(world, [&] { report_ = std::make_unique<RunReport>(options_, context_, world_); });
 }
@@ -183,15 +160,11 @@ void Trainer::gather_memory(StepRecord& record) {
   own[0] = context_.memory().peak_total();
   const BytesByCategory peak = context_.memory().peak();
   std::copy(peak.begin(), peak.end(), own.begin() + 1);
-  const auto count = static_cast<int64_t>(own.size());
-  std::vector<int64_t> all(own.size() * static_cast<size_t>(world_.size()));
-  std::copy(own.begin(), own.end(), all.begin() + world_.rank() * count);
-  const View view(all.data(), count * world_.size());
-  world_.all_gather(view.slice(world_.rank() * count, count), view, context_.compute_stream(),
-                    {"memory of the ranks", Traffic::other});
+  const std::vector<int64_t> all =
+      exchange_words(world_, {own.begin(), own.end()}, context_.compute_stream(), "memory of the ranks");
   record.memory.resize(static_cast<size_t>(world_.size()));
   for (size_t r = 0; r < record.memory.size(); ++r)
-    std::copy_n(all.begin() + static_cast<int64_t>(r) * count, count, record.memory[r].begin());
+    std::copy_n(all.begin() + static_cast<int64_t>(r * own.size()), own.size(), record.memory[r].begin());
 }
 
 // Mean loss over eval_steps micro-batches a rank of validation windows, the same ones each time.

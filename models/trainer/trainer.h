@@ -20,7 +20,7 @@ GPTConfig gpt_config(const TrainOptions& options, int64_t vocab_size);
 class Trainer {
  public:
   // Collective: all ranks make one with the same options. Opens the data, takes memory, initialises. Throws what
-  // agree_on_success throws when a rank cannot. context and world must outlive it.
+  // on_all_ranks throws when a rank cannot. context and world must outlive it.
   Trainer(const TrainOptions& options, Context& context, Communicator& world, Progress progress);
   ~Trainer();
 
