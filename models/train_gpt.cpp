@@ -67,7 +67,7 @@ int main(int argc, char** argv) {
     try {
       const bool under_mpirun = std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr;
       const auto world = make_mpi_world();
-      const TrainOptions options = agree_on_options(argc, argv, *world);
+      TrainOptions options = agree_on_options(argc, argv, *world);
       if (!options.print_and_exit.empty()) {
         if (rank == 0) fmt::print("{}", options.print_and_exit);
         return 0;
@@ -76,9 +76,12 @@ int main(int argc, char** argv) {
         if (rank == 0) fmt::print("{}", plan_report(plan_request(options, size)));
         return 0;
       }
+      std::vector<std::string> notes;
+      const std::optional<FoundCheckpoint> resumed = resume_run(options, *world, notes);
       const CoreShare cores = share_cores(*world);
       Progress progress(rank == 0 ? options.progress : "off", options.max_steps, under_mpirun);
       if (!cores.warning.empty()) progress.note("warning: " + cores.warning);
+      for (const std::string& note : notes) progress.note(note);
       CpuOptions cpu;
       cpu.threads = options.threads > 0 ? static_cast<int>(options.threads) : cores.threads;
       progress.note(fmt::format("cpu: {} thread{} a rank", cpu.threads, cpu.threads > 1 ? "s" : ""));
@@ -89,7 +92,7 @@ int main(int argc, char** argv) {
       const auto group = make_mpi_world(comm, &abort, &context);
       std::unique_ptr<Trainer> trainer;
       try {
-        trainer = std::make_unique<Trainer>(options, context, *group, progress);
+        trainer = std::make_unique<Trainer>(options, context, *group, progress, resumed ? &*resumed : nullptr);
         trainer->run();
       } catch (const std::exception& e) {
         if (!all_ranks_know(e)) abort = true;  // collectives that still wait for other ranks give up

@@ -161,6 +161,15 @@ std::vector<Setting> read_config(const std::string& path) {
   return parse_config(text, path);
 }
 
+std::vector<std::pair<std::string, std::string>> settings_of(const TrainOptions& options) {
+  std::vector<std::pair<std::string, std::string>> settings;
+  for (const Flag& flag : flag_table())
+    if (!flag.command_line_only && flag.get) settings.emplace_back(flag.key, flag.get(options));
+  return settings;
+}
+
+std::string setting_of(const TrainOptions& options, const std::string& key) { return find_flag(key)->get(options); }
+
 std::string print_config(const TrainOptions& options) {
   std::string text =
       "# Trencadís, train_gpt: a whole configuration. Read it with --config FILE; flags given beside it win.\n";

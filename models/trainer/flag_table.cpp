@@ -242,6 +242,29 @@ std::vector<Flag> build_table() {
   t.integer("threads", &O::threads, 0, 10'000, "compute threads per rank; 0: its share of the cores it may use");
   t.integer("seed", &O::seed, 0, std::numeric_limits<int64_t>::max(), "of weights, order of data, dropout and samples");
   t.text("out-dir,o", "DIR", &O::out_dir, "where the run writes");
+  Flag& save =
+      t.add("save-interval,n", "STEPS|Nmin|off",
+            "a checkpoint every so many steps or minutes, and at the end; 0: only at the end; off: none. Saved "
+            "in out-dir/step-XXXXXXXX");
+  save.set = [](O& options, const std::string& shown, const std::string& value) {
+    int64_t steps = 0;
+    double minutes = 0;
+    const bool by_time = value.ends_with("min") && parse_number(value.substr(0, value.size() - 3), minutes) &&
+                         minutes > 0 && minutes < 1e6;
+    if (!by_time && value != "off" && !(parse_number(value, steps) && steps >= 0 && steps <= kMany))
+      wrong_value(shown, value, "a number of steps, minutes such as 15min, off");
+    options.save_interval = value;
+  };
+  save.get = [](const O& options) { return options.save_interval; };
+  t.integer("keep-last", &O::keep_last, 0, kMany, "older checkpoints of the run are removed; 0: all are kept");
+  Flag& resume =
+      t.add("resume,y", "PATH|auto",
+            "go on from a checkpoint, or from the newest in a run's folder, on any number of ranks and in any "
+            "stage. auto (or 1): from the newest in out-dir, or from the start where there is none");
+  resume.set = [](O& options, const std::string&, const std::string& value) {
+    options.resume = value == "1" ? "auto" : value == "0" || value == "off" ? "" : value;
+  };
+  resume.get = [](const O& options) { return options.resume; };
   t.text("metrics", "FILE", &O::metrics, "a JSON object per step; 'off': none. Default: metrics.jsonl in out-dir");
   t.text("report", "FILE", &O::report,
          "a page of pictures of the run; 'off': none. Default: report.html in out-dir. Later: train_gpt report DIR...");

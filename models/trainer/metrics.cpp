@@ -7,13 +7,37 @@
 #include <cerrno>
 #include <cmath>
 #include <cstring>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "runtime/check.h"
 
 namespace trencadis {
 
-MetricsFile::MetricsFile(const std::string& path) : path_(path), file_(std::fopen(path.c_str(), "w")) {
+namespace {
+
+// The lines of steps up to `steps`, of a file that may end in the middle of one.
+std::string kept_lines(const std::string& path, int64_t steps) {
+  std::ifstream file(path, std::ios::binary);
+  std::string kept, line;
+  while (std::getline(file, line)) {
+    const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer()) continue;
+    if (json["step"].get<int64_t>() <= steps) kept += line + "\n";
+  }
+  return kept;
+}
+
+}  // namespace
+
+MetricsFile::MetricsFile(const std::string& path, int64_t kept_steps) : path_(path) {
+  if (kept_steps > 0) {
+    // Under another name first: a run that dies here loses no record.
+    const std::string shorter = path + ".new";
+    std::ofstream(shorter, std::ios::binary) << kept_lines(path, kept_steps);
+    std::rename(shorter.c_str(), path.c_str());
+  }
+  file_ = std::fopen(path.c_str(), kept_steps > 0 ? "a" : "w");
   if (!file_)
     throw DataError(fmt::format("cannot write metrics to {}: {}; choose another --out-dir or --metrics off", path,
                                 std::strerror(errno)));

@@ -31,7 +31,9 @@ struct StepRecord {
 // metrics.jsonl. Only rank 0 has one. Every record is flushed whole, so that a killed run leaves whole lines.
 class MetricsFile {
  public:
-  explicit MetricsFile(const std::string& path);  // throws DataError when it cannot be written
+  // kept_steps > 0: goes on with a file that is there; its records of later steps, which are to be trained again, are
+  // left out. Throws DataError when it cannot be written.
+  explicit MetricsFile(const std::string& path, int64_t kept_steps = 0);
   ~MetricsFile();
   MetricsFile(const MetricsFile&) = delete;
   MetricsFile& operator=(const MetricsFile&) = delete;
@@ -39,7 +41,7 @@ class MetricsFile {
 
  private:
   std::string path_;
-  std::FILE* file_;
+  std::FILE* file_ = nullptr;
 };
 
 // "step 12/300 | loss 2.3456 | norm 0.91 | lr 6.0e-04 | 41.2 ms | 24850 tok/s | mem 38.2 MiB"

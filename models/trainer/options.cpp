@@ -230,6 +230,12 @@ TrainOptions parse_options(int argc, const char* const* argv, int world) {
   return options;
 }
 
+int64_t TrainOptions::save_steps() const {
+  return save_interval == "off" || save_interval.ends_with("min") ? 0 : std::stoll(save_interval);
+}
+
+double TrainOptions::save_seconds() const { return save_interval.ends_with("min") ? 60 * std::stod(save_interval) : 0; }
+
 std::string TrainOptions::metrics_path() const {
   if (metrics == "off") return "";
   return metrics.empty() ? out_dir + "/metrics.jsonl" : metrics;

@@ -14,6 +14,8 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace trencadis {
 
@@ -62,9 +64,12 @@ struct TrainOptions {
   int64_t threads = 0;  // per rank; 0: the rank's share of the cores it may use
   int64_t seed = 1337;
   std::string out_dir = "out";
-  std::string metrics;  // empty: out_dir/metrics.jsonl; "off": none
-  std::string report;   // empty: out_dir/report.html; "off": none
-  std::string trace;    // empty: none
+  std::string save_interval = "15min";  // "15min", steps, or "off"
+  int64_t keep_last = 2;                // checkpoints of this training; 0: all
+  std::string resume;                   // "auto", a path, or empty: from the start
+  std::string metrics;                  // empty: out_dir/metrics.jsonl; "off": none
+  std::string report;                   // empty: out_dir/report.html; "off": none
+  std::string trace;                    // empty: none
   int64_t timeout = 300;
   std::string progress = "auto";  // auto, bar, plain, off
   bool digest = false;
@@ -82,11 +87,18 @@ struct TrainOptions {
   // Where metrics go; empty: nowhere.
   std::string metrics_path() const;
   std::string report_path() const;  // likewise
+  // What save_interval says; 0: not by steps, not by time.
+  int64_t save_steps() const;
+  double save_seconds() const;
   int64_t tokens_per_step(int64_t world) const { return batch_size * block_size * grad_accum * world; }
 };
 
 // `world` is the number of ranks, which --total-batch-tokens is divided by.
 TrainOptions parse_options(int argc, const char* const* argv, int world);
+
+// Every key and its value, as text.
+std::vector<std::pair<std::string, std::string>> settings_of(const TrainOptions& options);
+std::string setting_of(const TrainOptions& options, const std::string& key);
 
 // Every key as `key = value`, to be read again with --config.
 std::string print_config(const TrainOptions& options);

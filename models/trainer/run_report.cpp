@@ -4,7 +4,6 @@
 #include <ctime>
 #include <filesystem>
 
-#include "models/trainer/flag_table.h"
 #include "models/trainer/report/chrome_trace.h"
 #include "models/trainer/report/page.h"
 #include "runtime/check.h"
@@ -29,10 +28,10 @@ void make_folder_of(const std::string& file) {
   if (!folder.empty()) std::filesystem::create_directories(folder, ignored);
 }
 
-RunReport::RunReport(const TrainOptions& options, Context& context, Communicator& world)
+RunReport::RunReport(const TrainOptions& options, Context& context, Communicator& world, int64_t steps)
     : options_(options),
       chief_(world.rank() == 0),
-      recorder_(context, world, options.out_dir, options.trace, options.max_steps),
+      recorder_(context, world, options.out_dir, options.trace, steps),
       start_(Tracer::Clock::now()) {
   if (!chief_) return;
   make_folder_of(options.out_dir + "/run.json");
@@ -43,8 +42,7 @@ RunReport::RunReport(const TrainOptions& options, Context& context, Communicator
   run_.started = now_utc();
   run_.max_steps = options.max_steps;
   run_.world = world.size();
-  for (const Flag& flag : flag_table())
-    if (!flag.command_line_only && flag.get) run_.config.emplace_back(flag.key, flag.get(options));
+  run_.config = settings_of(options);
   write_run();
   // What is written at the end must not fail then.
   for (const std::string& file : {options.trace, options.report_path()}) {

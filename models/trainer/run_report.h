@@ -13,7 +13,8 @@ class RunReport {
  public:
   // Makes the folder and an earlier run's timeline.json unseen; its page stays until this run's takes its place. Throws DataError where it cannot be written: on rank 0
   // alone, so to be called inside something like on_all_ranks.
-  RunReport(const TrainOptions& options, Context& context, Communicator& world);
+  // steps: how many this process will make.
+  RunReport(const TrainOptions& options, Context& context, Communicator& world, int64_t steps);
 
   // Collective. `run` says what is known of the run at its start.
   void start(RunRecord run);

@@ -48,7 +48,8 @@ GPTConfig gpt_config(const TrainOptions& o, int64_t vocab_size) {
   return config;
 }
 
-Trainer::Trainer(const TrainOptions& options, Context& context, Communicator& world, Progress progress)
+Trainer::Trainer(const TrainOptions& options, Context& context, Communicator& world, Progress progress,
+                 const FoundCheckpoint* resumed)
     : options_(options),
       world_(world),
       chief_(world.rank() == 0),
@@ -65,12 +66,20 @@ Trainer::Trainer(const TrainOptions& options, Context& context, Communicator& wo
   engine_ = std::make_unique<ZeroEngine>(context_, ZeroGroups{&world, nullptr}, model_->units(), make_adamw(adamw),
                                          zero_options(options));
   model_->set_observer(engine_.get());
+  if (resumed) {
+    load_checkpoint(*resumed, *engine_, context_, world_, /*with_states=*/true);
+    first_step_ = step_ = resumed->index.step;
+    samples_ = resumed->index.samples;
+  }
+  saver_ = std::make_unique<CheckpointSaver>(options_, settings_of(options_), world_, context_, *engine_, resumed);
   on_all_ranks(world, [&] {
     if (!chief_ || options_.metrics_path().empty()) return;
     make_folder_of(options_.metrics_path());
-    metrics_ = std::make_unique<MetricsFile>(options_.metrics_path());
+    metrics_ = std::make_unique<MetricsFile>(options_.metrics_path(), first_step_);
   });
-  on_all_ranks(world, [&] { report_ = std::make_unique<RunReport>(options_, context_, world_); });
+  on_all_ranks(world, [&] {
+    report_ = std::make_unique<RunReport>(options_, context_, world_, options_.max_steps - first_step_);
+  });
 }
 
 Trainer::~Trainer() = default;
@@ -119,12 +128,7 @@ void Trainer::announce() {
 }
 
 // Micro-batch m = a W + r of a step is this rank's a-th; samples are counted over the whole training.
-int64_t Trainer::sample_of(int64_t step, int64_t micro_batch) const {
-  const int64_t per_step = options_.batch_size * options_.grad_accum * world_.size();
-  return step * per_step + (micro_batch * world_.size() + world_.rank()) * options_.batch_size;
-}
-
-StepRecord Trainer::train_step(int64_t step) {
+StepRecord Trainer::train_step() {
   const auto start = std::chrono::steady_clock::now();
   context_.memory().reset_peak();
   const int64_t B = options_.batch_size, T = options_.block_size;
@@ -133,25 +137,30 @@ StepRecord Trainer::train_step(int64_t step) {
     ForwardState state;
     state.training = true;
     state.seed = static_cast<uint64_t>(options_.seed);
-    state.step = step;
-    state.first_sample = sample_of(step, a);
+    state.step = step_;
+    state.first_sample = samples_ + (a * world_.size() + world_.rank()) * B;
     train_->fill(state.first_sample, B, ids.data(), targets.data());
     const Tensor x = Tensor::from(context_, ids, {B, T}), y = Tensor::from(context_, targets, {B, T});
     engine_->micro_batch(B * T, [&](const Tensor& totals) { return model_->loss(x, y, state, totals); });
   }
-  const float lr = schedule_.at(step);
-  const StepResult result = engine_->step(lr, StopSignals::received());
+  const float lr = schedule_.at(step_);
+  // The largest word counts: a signal above the wish to save, which a signal grants anyway.
+  constexpr int64_t kSaveWish = 1, kSignals = 2;
+  const int signal = StopSignals::received();
+  const StepResult result = engine_->step(lr, signal != 0 ? kSignals + signal : saver_->overdue() ? kSaveWish : 0);
+  stop_signal_ = std::max<int64_t>(0, result.flag - kSignals);
+  save_wished_ = result.flag != 0;
+  samples_ += B * options_.grad_accum * world_.size();
   StepRecord record;
-  record.step = step + 1;
+  record.step = ++step_;
   record.loss = result.loss;
   record.grad_norm = result.grad_norm;
   record.lr = lr;
   record.skipped = result.skipped;
   record.tokens = options_.tokens_per_step(world_.size());
-  record.tokens_seen = record.tokens * record.step;
+  record.tokens_seen = samples_ * T;
   record.step_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   record.comm = result.traffic;
-  stop_signal_ = result.flag;
   return record;
 }
 
@@ -216,7 +225,7 @@ void Trainer::run() {
   } catch (const DivergedError&) {  // on all ranks at the same step
     RunReport::End end;
     end.status = "diverged";
-    end.steps_done = last_.step;
+    end.steps_done = step_;
     end.summary = summarise_run(*engine_, *model_, options_.batch_size, staging(), last_, 0);
     end.memory = last_.memory;
     for (const std::string& line : report_->finish(end)) say(line);
@@ -229,45 +238,54 @@ void Trainer::run() {
 
 void Trainer::train() {
   int skips_in_a_row = 0;
-  int64_t step = 0;
-  for (; step < options_.max_steps && stop_signal_ == 0; ++step) {
+  if (step_ >= options_.max_steps)
+    say(fmt::format("nothing to train: the checkpoint has done {} of {} steps; raise --max-steps to go on", step_,
+                    options_.max_steps));
+  while (step_ < options_.max_steps && stop_signal_ == 0) {
     report_->recorder().begin_step();
-    StepRecord record = train_step(step);
-    report_->recorder().end_step(step + 1);
+    StepRecord record = train_step();
+    report_->recorder().end_step(step_);
     gather_memory(record);
-    const bool last = step + 1 == options_.max_steps;
-    const auto due = [&](int64_t interval) { return last || (interval > 0 && (step + 1) % interval == 0); };
+    const bool last = step_ == options_.max_steps;
+    const auto due = [&](int64_t interval) { return last || (interval > 0 && step_ % interval == 0); };
     if (val_ && stop_signal_ == 0 && due(options_.eval_interval)) record.val_loss = evaluate();
     if (metrics_) metrics_->write(record);
     if (chief_) progress_.step(record);
     const bool sample = options_.sample_tokens > 0 && options_.sample_interval > 0 && !last && stop_signal_ == 0;
-    if (sample && (step + 1) % options_.sample_interval == 0) say("--- sample\n" + generate() + "\n---");
+    if (sample && step_ % options_.sample_interval == 0) say("--- sample\n" + generate() + "\n---");
     last_ = std::move(record);
     skips_in_a_row = last_.skipped ? skips_in_a_row + 1 : 0;
     if (skips_in_a_row >= kMostSkips)
       throw DivergedError(fmt::format(
           "loss or gradient norm was not finite for {} steps in a row, up to step {} (loss {}, norm {}); lower "
           "--lr, raise --warmup-steps, or set --grad-clip",
-          skips_in_a_row, step + 1, last_.loss, last_.grad_norm));
+          skips_in_a_row, step_, last_.loss, last_.grad_norm));
+    if (save_wished_ || last || saver_->due_at(step_)) save();
   }
   // What the last update still sends (stages 1 and 2) arrives before the run is called done; a run of one step has no
   // later step that would count it.
   const CommCounters rest = engine_->drain();
-  if (step == 1) last_.comm += rest;
-  summarise(step);
+  if (step_ == first_step_ + 1) last_.comm += rest;
+  summarise();
 }
 
-void Trainer::summarise(int64_t steps_done) {
+void Trainer::save() {
+  const TraceScope scope(context_.tracer(), context_.compute_stream().name(), [] { return std::string("save"); });
+  for (const std::string& line : saver_->save(step_, samples_)) say(line);
+}
+
+void Trainer::summarise() {
   RunReport::End end;
   if (stop_signal_ != 0) {
     end.status = fmt::format("stopped by signal {}", stop_signal_);
-    say(fmt::format("{} after step {}", end.status, steps_done));
+    say(fmt::format("{} after step {}{}", end.status, step_,
+                    saver_->on() ? "; --resume auto goes on from there" : "; nothing was saved (--save-interval off)"));
   }
   if (engine_->steps_skipped() > 0)
     say(fmt::format("{} steps were skipped: gradient or loss not finite", engine_->steps_skipped()));
   int64_t resident = std::max<int64_t>(0, peak_resident_bytes() - resident_at_start_);
   world_.all_reduce(View(&resident, 1), ReduceOp::max, context_.compute_stream(), {"resident memory", Traffic::other});
-  if (steps_done > 0) {
+  if (step_ > first_step_) {
     end.summary = summarise_run(*engine_, *model_, options_.batch_size, staging(), last_, resident);
     say(summary_table(end.summary));
   }
@@ -276,7 +294,7 @@ void Trainer::summarise(int64_t steps_done) {
     say("--- sample\n" + end.sample + "\n---");
   }
   if (options_.digest) end.digest = fmt::format("{:08X}", engine_->digest());
-  end.steps_done = steps_done;
+  end.steps_done = step_;
   end.memory = last_.memory;
   if (metrics_) say("metrics: " + options_.metrics_path());
   for (const std::string& line : report_->finish(end)) say(line);

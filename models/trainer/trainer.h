@@ -5,6 +5,7 @@
 #include "dist/communicator.h"
 #include "models/data/dataset.h"
 #include "models/gpt/gpt.h"
+#include "models/trainer/checkpoints.h"
 #include "models/trainer/launch.h"
 #include "models/trainer/metrics.h"
 #include "models/trainer/options.h"
@@ -19,9 +20,11 @@ GPTConfig gpt_config(const TrainOptions& options, int64_t vocab_size);
 
 class Trainer {
  public:
-  // Collective: all ranks make one with the same options. Opens the data, takes memory, initialises. Throws what
-  // on_all_ranks throws when a rank cannot. context and world must outlive it.
-  Trainer(const TrainOptions& options, Context& context, Communicator& world, Progress progress);
+  // Collective: all ranks make one with the same options. Opens the data, takes memory, initialises or goes on from
+  // `resumed` (null: a new training). Throws what on_all_ranks throws when a rank cannot. context and world must
+  // outlive it.
+  Trainer(const TrainOptions& options, Context& context, Communicator& world, Progress progress,
+          const FoundCheckpoint* resumed);
   ~Trainer();
 
   // Trains, evaluates, samples, reports. Throws DivergedError after kMostSkips skipped steps in a row.
@@ -33,15 +36,15 @@ class Trainer {
   void open_data();
   void say(const std::string& line);  // rank 0, with progress
   void announce();
-  StepRecord train_step(int64_t step);
+  StepRecord train_step();
   double evaluate();
   std::string generate();
   void gather_memory(StepRecord& record);
   std::string model_line() const;
   RunRecord record_of_start() const;
   void train();
-  void summarise(int64_t steps_done);
-  int64_t sample_of(int64_t step, int64_t micro_batch) const;
+  void save();
+  void summarise();
 
   int64_t staging() const { return world_.staging_bytes() + engine_->staging_bytes(); }
 
@@ -60,9 +63,14 @@ class Trainer {
   std::unique_ptr<MetricsFile> metrics_;
   std::unique_ptr<RunReport> report_;
   Schedule schedule_;
-  int64_t stop_signal_ = 0;  // what the ranks agreed on at the last step
-  StepRecord last_;          // of the last step, for the summary
-  int64_t generated_ = 0;    // tokens drawn so far
+  std::unique_ptr<CheckpointSaver> saver_;
+  int64_t first_step_ = 0;    // of this process: what the checkpoint had done
+  int64_t step_ = 0;          // done so far
+  int64_t samples_ = 0;       // sequences consumed so far, by all ranks
+  int64_t stop_signal_ = 0;   // what the ranks agreed on at the last step
+  bool save_wished_ = false;  // likewise
+  StepRecord last_;           // of the last step, for the summary
+  int64_t generated_ = 0;     // tokens drawn so far
 };
 
 }  // namespace trencadis
