@@ -317,6 +317,45 @@ void ZeroEngine::visit_parameters(const std::function<void(const Parameter&, Con
   if (gathered) strategy_->release_after_reading(*gathered);
 }
 
+void ZeroEngine::visit_state(StateExtent extent, const std::function<void(const StateSlice&)>& visit) {
+  for (UnitState& unit : rt_.units) {
+    rt_.compute().wait(unit.gathered);
+    for (SegmentState& segment : unit.segments) {
+      const FlatRange owned = segment.layout->range_of(rt_.rank);
+      const auto visit_piece = [&](const Piece& piece, int state) {
+        segment.layout->for_each_slice(extent == StateExtent::owned ? owned : piece.range, [&](const FlatSlice& slice) {
+          visit({*slice.entry->parameter, state, slice.first, piece.at(slice.offset, slice.count)});
+        });
+      };
+      visit_piece(segment.master, kParameterValues);
+      if (!segment.layout->trainable()) continue;
+      for (int i = 0; i < optimizer_->state_count(); ++i) visit_piece(segment.states[static_cast<size_t>(i)], i);
+    }
+  }
+}
+
+void ZeroEngine::set_parameters(
+    const std::function<void(const Parameter& parameter, int64_t first, std::span<float> values)>& read) {
+  constexpr int64_t kChunk = 1 << 20;  // elements: the host never holds a whole parameter
+  std::vector<float> host;
+  visit_state(StateExtent::held, [&](const StateSlice& slice) {
+    if (slice.state != kParameterValues) return;
+    for (int64_t done = 0; done < slice.memory.size; done += kChunk) {
+      const int64_t count = std::min(kChunk, slice.memory.size - done);
+      host.resize(static_cast<size_t>(count));
+      read(slice.parameter, slice.first + done, host);
+      rt_.context.copy_from_host(slice.memory.slice(done, count), host.data());
+    }
+  });
+}
+
+void ZeroEngine::set_counts(int64_t steps_taken, int64_t steps_skipped) {
+  CHECK(steps_taken >= 0 && steps_skipped >= 0 && micro_batches_ == 0, "counts {} and {} after {} micro-batches",
+        steps_taken, steps_skipped, micro_batches_);
+  steps_taken_ = steps_taken;
+  steps_skipped_ = steps_skipped;
+}
+
 uint32_t ZeroEngine::digest() {
   Crc32c crc;
   std::vector<char> host;

@@ -14,6 +14,7 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 
 #include "zero/strategy.h"
 
@@ -47,6 +48,21 @@ struct StepResult {
   CommCounters traffic;
 };
 
+// A piece of a parameter's training state in this rank's memory: elements [first, first + memory.size) of its values
+// (state = kParameterValues) or of the optimizer's state of that number. f32.
+struct StateSlice {
+  const Parameter& parameter;
+  int state;
+  int64_t first;
+  View memory;
+};
+inline constexpr int kParameterValues = -1;
+
+enum class StateExtent {
+  owned,  // what this rank answers for: each element on exactly one rank, the same one in every stage
+  held    // all that lies in its memory at rest; copies of it are equal on all ranks that have them
+};
+
 class ZeroEngine final : public RegionObserver {
  public:
   // Collective. Takes memory for this rank's share, initialises the parameters and checks that all ranks start alike.
@@ -71,6 +87,17 @@ class ZeroEngine final : public RegionObserver {
   uint32_t digest();
   // Calls `visit` with every parameter's full values in the order of names, one unit gathered at a time. Collective.
   void visit_parameters(const std::function<void(const Parameter&, ConstView values)>& visit);
+
+  // Shows the state between two steps, unit by unit: what checkpoints write (owned) and fill (held).
+  void visit_state(StateExtent extent, const std::function<void(const StateSlice&)>& visit);
+  // Gives the parameters their values, as they were drawn at the start: `read` fills `values`, host memory, with the
+  // elements [first, first + values.size()) of the parameter, for all that this rank holds. The optimizer's state stays.
+  void set_parameters(
+      const std::function<void(const Parameter& parameter, int64_t first, std::span<float> values)>& read);
+  // Where the training stood whose state has been filled in: see steps_taken() and steps_skipped().
+  void set_counts(int64_t steps_taken, int64_t steps_skipped);
+
+  const std::vector<FlatUnit>& layouts() const { return layouts_; }
   const ShardingStrategy& strategy() const { return *strategy_; }
   const ZeroRuntime& runtime() const { return rt_; }
   const Optimizer& optimizer() const { return *optimizer_; }
