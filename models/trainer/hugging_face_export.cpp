@@ -1,7 +1,7 @@
 // Writing a Hugging Face folder.
 //
-//   DIR.part/config.json, DIR.part/model.safetensors   written and synced by rank 0
-//   DIR -> DIR.old, if there is one; DIR.part -> DIR   renamed once complete; DIR.old removed
+//   .DIR.unfinished/{config.json, model.safetensors}   written and synced by rank 0
+//   DIR -> .DIR.replaced, if there is one; .DIR.unfinished -> DIR; then .DIR.replaced is removed
 //
 // Who looks at DIR sees the old export, for a moment none, or the new one, never a part of one.
 #include <fcntl.h>
@@ -58,7 +58,7 @@ void write_synced(const fs::path& path, const std::string& text) {
 
 // Where things go: beside each other, so that a rename stays within one file system.
 struct Places {
-  fs::path folder, unfinished, old;
+  fs::path folder, unfinished, replaced;
 
   explicit Places(const std::string& name) {
     if (name.empty()) throw DataError("--export is empty; give a folder");
@@ -68,8 +68,11 @@ struct Places {
     if (!folder.has_filename()) folder = folder.parent_path();  // DIR/
     if (!folder.has_filename())
       throw DataError(fmt::format("--export {}: a folder is made under this name; give another", name));
-    unfinished = folder.string() + ".part";
-    old = folder.string() + ".old";
+    const auto beside = [&](const char* what) {
+      return folder.parent_path() / fmt::format(".{}.{}", folder.filename().string(), what);
+    };
+    unfinished = beside("unfinished");
+    replaced = beside("replaced");
   }
 };
 
@@ -172,19 +175,19 @@ class FolderWriter {
     std::error_code error;
     const bool replaces = fs::exists(places_.folder, error);
     if (replaces) {
-      fs::remove_all(places_.old, error);
-      if (!error) fs::rename(places_.folder, places_.old, error);
+      fs::remove_all(places_.replaced, error);
+      if (!error) fs::rename(places_.folder, places_.replaced, error);
       check_done(places_.folder, "cannot be replaced", error);
     }
     fs::rename(places_.unfinished, places_.folder, error);
     if (error && replaces) {
       std::error_code ignored;  // the first error says more
-      fs::rename(places_.old, places_.folder, ignored);
+      fs::rename(places_.replaced, places_.folder, ignored);
     }
     check_done(places_.folder, "cannot be made", error);
     finished_ = true;
     sync_folder(places_.folder.parent_path());
-    if (replaces) fs::remove_all(places_.old, error);
+    if (replaces) fs::remove_all(places_.replaced, error);
   }
 
  private:
