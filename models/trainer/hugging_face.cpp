@@ -221,36 +221,33 @@ void HuggingFaceModel::read_stored(const Tensor& tensor, int64_t first, int64_t 
   }
 }
 
-// Ours is (K, C), the file holds (C, K). The wanted elements lie in rows [k0, k1) of ours: in columns of the file, read
-// as bands of `width` columns and as many rows as the band's size allows.
+// Ours is (K, C), the file holds (C, K). The wanted elements lie in rows [k0, k1) of ours: in as many columns of the
+// file, which are read a band of rows at a time.
 //
 //            k0   k1                     c
 //       +----------------+ K        +---------+ C
-//       |    |////|      |       k0 |  ///////|     a band of the file becomes columns c, c+1, ... of ours
-//     c |====|====|======|          |/////////|
+//       |    |////|      |       k0 |  ///////|     a band of the file becomes columns c, c+1, ... of ours;
+//     c |====|====|======|          |/////////|     of rows k0 and k1 - 1, out may hold a part
 //       |    |////|      |       k1 |////     |
 //     C +----------------+        K +---------+
 void HuggingFaceModel::read_transposed(const Tensor& tensor, int64_t first, std::span<float> out) const {
   const int64_t C = tensor.entry->shape[0], K = tensor.entry->shape[1];
   const auto count = static_cast<int64_t>(out.size());
-  const int64_t k0 = first / C, k1 = (first + count + C - 1) / C;
+  const int64_t k0 = first / C, k1 = (first + count + C - 1) / C, width = k1 - k0;
+  const int64_t most_rows = std::max<int64_t>(1, kBand / std::max<int64_t>(1, width));
   std::vector<float> band;
-  for (int64_t k = k0, width = 0; k < k1; k += width) {
-    width = std::min(k1 - k, kBand);
-    const int64_t most_rows = std::max<int64_t>(1, kBand / width);
-    for (int64_t c = 0, rows = 0; c < C; c += rows) {
-      rows = std::min(most_rows, C - c);
-      band.resize(static_cast<size_t>(rows * width));
-      if (width == K)
-        read_stored(tensor, c * K, rows * K, band.data());
-      else
-        for (int64_t r = 0; r < rows; ++r) read_stored(tensor, (c + r) * K + k, width, band.data() + r * width);
-      for (int64_t j = 0; j < width; ++j) {
-        const int64_t at = (k + j) * C + c - first;  // of our element (k + j, c), in out; may lie outside
-        const int64_t last = std::min(rows, count - at);
-        for (int64_t r = std::max<int64_t>(0, -at); r < last; ++r)
-          out[static_cast<size_t>(at + r)] = band[static_cast<size_t>(r * width + j)];
-      }
+  for (int64_t c = 0, rows = 0; c < C; c += rows) {
+    rows = std::min(most_rows, C - c);
+    band.resize(static_cast<size_t>(rows * width));
+    if (width == K)
+      read_stored(tensor, c * K, rows * K, band.data());
+    else
+      for (int64_t r = 0; r < rows; ++r) read_stored(tensor, (c + r) * K + k0, width, band.data() + r * width);
+    for (int64_t k = k0; k < k1; ++k) {
+      const int64_t at = k * C + c - first;  // of our element (k, c), in out; may lie outside
+      const int64_t last = std::min(rows, count - at);
+      for (int64_t r = std::max<int64_t>(0, -at); r < last; ++r)
+        out[static_cast<size_t>(at + r)] = band[static_cast<size_t>(r * width + k - k0)];
     }
   }
 }
