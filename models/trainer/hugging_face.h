@@ -35,8 +35,9 @@ class HuggingFaceModel {
 
   // Sizes, and whether the head is tied. Dropout is a matter of the training, not of the model, and stays 0.
   const GPTConfig& config() const { return config_; }
-  // Whether the folder holds this model, no less and no more; throws one error with every difference. An untied model
-  // may start from a tied folder: its head is then a copy of the table.
+  // Whether the folder holds this model, no less and no more; throws one error with every difference. Two models that
+  // compute the same count as the same: an untied one starts from a tied folder with a copy of the table as its head,
+  // and one of a smaller block_size with the first rows of the position table.
   void check(GPT& model) const;
   // Elements [first, first + out.size()) of a parameter of a checked model, as f32: bf16 and f16 convert exactly.
   void read(const Parameter& parameter, int64_t first, std::span<float> out) const;

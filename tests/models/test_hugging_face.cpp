@@ -192,6 +192,22 @@ TEST_CASE("Hugging Face: the head, tied, beside the table, and apart") {
   CHECK(contains(check_error(headless), "lm_head.weight is missing"));
 }
 
+TEST_CASE("Hugging Face: shorter sequences need the first positions only") {
+  GPTConfig config = HuggingFaceModel(golden_folder("single")).config();
+  config.block_size = 4;
+  LoadedModel loaded(golden_folder("single"), config);
+  const Json expected = file_json(golden_folder("single") + "/expected.json");
+  auto ids = expected.at("ids").get<std::vector<std::vector<int32_t>>>();
+  Json logits = expected.at("logits");
+  for (size_t b = 0; b < ids.size(); ++b) {
+    ids[b].resize(4);
+    logits[b].erase(logits[b].begin() + 4, logits[b].end());  // attention is causal: these are the same
+  }
+  CHECK(largest_difference(loaded.logits(ids), logits) < 1e-5);
+  const auto longer = [](GPTConfig& c) { c.block_size = 12; };
+  CHECK(contains(check_error(golden_folder("single"), longer), "wpe.weight has shape (11,20), expected (12,20)"));
+}
+
 TEST_CASE("Hugging Face: one error names every difference from the model") {
   const TempFolder temp;
   const std::string path = changed_folder(temp, "wrong", [](RawTensors& tensors, Json&) {

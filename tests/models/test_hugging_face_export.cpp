@@ -60,7 +60,7 @@ TEST_CASE("Hugging Face: an export holds the tensors of transformers, bit for bi
       }
   }
   CHECK(names_in(temp.path("")).size() == 12);  // nothing beside the exports
-  // bf16 weights, exported as such; and f32 rounded to bf16, to nearest and ties to even.
+  // bf16 weights, exported as such; and f32 rounded to the nearest bf16.
   CHECK(export_golden("sharded", temp.path("bf16"), 2, 3, DType::bf16) == success(2));
   CHECK(load_tensors(temp.path("bf16/model.safetensors")) == golden_tensors("sharded"));
   CHECK(export_golden("single", temp.path("rounded"), 1, 0, DType::bf16) == success(1));
