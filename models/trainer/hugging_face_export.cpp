@@ -66,6 +66,7 @@ struct Places {
     folder = fs::weakly_canonical(name, error);  // through links: what they point to is replaced, not they
     check_done(name, "is no path", error);
     if (!folder.has_filename()) folder = folder.parent_path();  // DIR/
+    folder = fs::absolute(folder);                              // so that it has a parent
     if (!folder.has_filename())
       throw DataError(fmt::format("--export {}: a folder is made under this name; give another", name));
     const auto beside = [&](const char* what) {

@@ -11,6 +11,7 @@ import random
 import re
 import shutil
 import signal
+import struct
 import subprocess
 import time
 import unittest
@@ -22,6 +23,16 @@ BITS = ["--grad-clip", "0.5", "--dropout", "0.1", "-u", "8", "--digest"]
 
 def digest_of(text):
     return re.search(r"digest ([0-9A-F]{8})", text)[1]
+
+
+def tensors(folder):
+    """name -> (type, shape, bytes) of a folder's model.safetensors."""
+    data = (folder / "model.safetensors").read_bytes()
+    size = struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8:8 + size])
+    header.pop("__metadata__", None)
+    return {name: (entry["dtype"], entry["shape"], data[8 + size:][slice(*entry["data_offsets"])])
+            for name, entry in header.items()}
 
 
 class Checkpoints(TrainGptCase):
@@ -188,6 +199,45 @@ class Checkpoints(TrainGptCase):
         os.kill(process.pid, signal.SIGCONT)
         code, output = self.finish(process, 10)
         self.assertIn(code, (130, 143), output)
+
+    # -- weights from elsewhere ---------------------------------------------------------------------------------------
+
+    def test_hugging_face_in_and_out(self):
+        golden = pathlib.Path(__file__).parent.parent / "golden/hugging_face/single"
+        data = self.folder / "tokens.bin"
+        data.write_bytes(struct.pack("<2000H", *(i * i % 37 for i in range(2000))))
+        flags = ["-i", str(data), "--init-from", str(golden), "-b", "2", "--eval-steps", "0", "--sample-tokens", "0",
+                 "--threads", "1", "--lr", "0", "--progress", "plain", "-z", "3"]
+        result = self.run_command(mpirun(2), [*flags, "-x", 1, "--export", "exported"])
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        # A step at learning rate 0 changes nothing: what went in comes out, to the bit.
+        self.assertEqual(tensors(self.folder / "exported"), tensors(golden))
+        config = json.loads((self.folder / "exported/config.json").read_text())
+        self.assertEqual((config["n_layer"], config["vocab_size"]), (2, 37))
+        # Once there is a checkpoint of its own, a run goes on from that; the weights are only where it started.
+        result = self.run_command(mpirun(2), [*flags, "-x", 2, "--lr", "1e-3", "--resume", "auto"])
+        self.assertIn("resumed from out/step-00000001", result.stdout)
+        # The weights of a checkpoint alone: another training, in which Adam begins.
+        result = self.run_command(mpirun(2), [*flags, "-x", 1, "-o", "new", "--init-from", "out/step-00000001",
+                                              "--export", "again"])
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        self.assertEqual(tensors(self.folder / "again"), tensors(golden))
+        index = json.loads((self.folder / "new/step-00000001/index.json").read_text())
+        self.assertEqual((index["step"], index["optimizer_steps"]), (1, 1))
+
+    def test_weights_that_do_not_fit(self):
+        self.assertIn("no such folder", self.train("-x", 1, "--init-from", "nowhere", code=3))
+        golden = pathlib.Path(__file__).parent.parent / "golden/hugging_face/single"
+        (self.folder / "tokens.bin").write_bytes(struct.pack("<2000H", *(i * i % 37 for i in range(2000))))
+        result = self.run_command(mpirun(2), ["-i", "tokens.bin", "-x", 1, "--init-from", golden, "--n-layer", 3])
+        text = result.stdout + result.stderr
+        self.assertEqual(result.returncode, 3, text)
+        self.assertIn("h.2.", text)
+        (self.folder / "full").mkdir()
+        (self.folder / "full/thesis.tex").touch()
+        text = self.train("-x", 1, "--export", "full", ranks=2, code=3)
+        self.assertIn("full", text)
+        self.assertNotIn("step 1/", text)  # said before training, not after it
 
     # -- failures -----------------------------------------------------------------------------------------------------
 
