@@ -4,6 +4,8 @@ ranks killed while they save, disks that fill, folders that go: nothing is lost,
 
     run_checkpoints.py PATH_TO_TRAIN_GPT [unittest arguments]
 """
+import array
+import importlib.util
 import json
 import os
 import pathlib
@@ -224,6 +226,23 @@ class Checkpoints(TrainGptCase):
         self.assertEqual(tensors(self.folder / "again"), tensors(golden))
         index = json.loads((self.folder / "new/step-00000001/index.json").read_text())
         self.assertEqual((index["step"], index["optimizer_steps"]), (1, 1))
+
+    def test_the_format_is_a_page_of_python(self):
+        self.train("-x", 2, "-z", 3, "--export", "exported", ranks=3)
+        spec = importlib.util.spec_from_file_location(
+            "read_checkpoint", pathlib.Path(__file__).parents[2] / "zero/checkpoint/read_checkpoint.py")
+        reader = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(reader)
+        for name, (_, shape, data) in tensors(self.folder / "exported").items():
+            got_shape, got = reader.read_tensor(self.folder / "out/step-00000002", name.removeprefix("transformer."))
+            if any(part in name for part in ("c_attn.weight", "c_proj.weight", "c_fc.weight")):  # (in, out) there
+                rows, columns = got_shape
+                got = array.array("f", (got[c * columns + r] for r in range(columns) for c in range(rows)))
+                got_shape = got_shape[::-1]
+            self.assertEqual((got_shape, got.tobytes()), (shape, data), name)
+        moments = reader.read_tensor(self.folder / "out/step-00000002", "h.1.mlp.c_fc.weight", "exp_avg_sq")[1]
+        self.assertEqual(len(moments), 80 * 20)
+        self.assertGreater(min(moments), 0)
 
     def test_weights_that_do_not_fit(self):
         self.assertIn("no such folder", self.train("-x", 1, "--init-from", "nowhere", code=3))

@@ -141,9 +141,23 @@ TEST_CASE("options: wrong flags are named, with the nearest right one") {
   expect_error({"input.txt"}, {"'input.txt' belongs to no flag", "--train-data input.txt"});
   expect_error({"--lr"}, {"--lr", "a value is missing"});
   expect_error({"-b"}, {"--batch-size (-b)", "a value is missing"});
-  // Flags of what is not built yet.
-  for (const char* flag : {"--resume", "--save-interval", "--export", "--init-from"})
-    expect_error({flag, "1"}, {std::string("unknown flag ") + flag});
+}
+
+TEST_CASE("options: when to save, and where to go on") {
+  const TrainOptions plain = parse({});
+  CHECK(plain.save_seconds() == 15 * 60);
+  CHECK(plain.save_steps() == 0);
+  CHECK(plain.resume == "");
+  const TrainOptions steps = parse({"-n", "250", "-y", "1"});
+  CHECK(steps.save_steps() == 250);
+  CHECK(steps.save_seconds() == 0);
+  CHECK(steps.resume == "auto");
+  CHECK(parse({"--save-interval", "0.5min"}).save_seconds() == 30);
+  CHECK(parse({"--save-interval", "off"}).save_steps() == 0);
+  CHECK(parse({"--resume", "0"}).resume == "");
+  CHECK(parse({"--resume", "out/step-00000010"}).resume == "out/step-00000010");
+  for (const char* wrong : {"often", "-1", "0min", "min", "1.5", "15 min", "1e3min3"})
+    expect_error({"--save-interval", wrong}, {"--save-interval (-n)", wrong, "15min, off"});
 }
 
 TEST_CASE("options: wrong values name flag, value and what is allowed") {
