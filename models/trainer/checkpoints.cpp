@@ -101,8 +101,7 @@ std::vector<std::string> continue_options(TrainOptions& options, const Checkpoin
   std::vector<std::string> notes;
   const int64_t batch = number_of(index.setting("batch-size")), accum = number_of(index.setting("grad-accum"));
   const int64_t saved = batch * accum * index.world;  // sequences in a step
-  const bool same_shape = batch == options.batch_size && index.world == world;
-  if (options.total_batch_tokens == 0 && !same_shape && saved > 0) {
+  if (options.total_batch_tokens == 0 && saved > 0) {
     const int64_t micro = options.batch_size * world;
     if (saved % micro != 0)
       throw UsageError(fmt::format(

@@ -26,9 +26,10 @@ struct FoundCheckpoint {
 std::optional<FoundCheckpoint> find_checkpoint(const std::string& resume, const std::string& out_dir,
                                                Communicator& world, std::vector<std::string>& notes);
 
-// Fits the options to a run that goes on: a run of other ranks keeps the number of sequences in a step, by other
-// micro-batches. Throws UsageError that names the flag where that does not divide. Returns what is to be said: that,
-// and which settings are not those of the run that saved.
+// Fits the options to a run that goes on: unless --total-batch-tokens says another, the number of sequences in a step
+// stays, on any number of ranks and whatever --grad-accum says, by as many micro-batches as that takes. Throws
+// UsageError that names the flag where that does not divide. Returns what is to be said: that, and which settings are
+// not those of the run that saved.
 std::vector<std::string> continue_options(TrainOptions& options, const CheckpointIndex& index, int world);
 
 // Both, as --resume asks for them; nothing without --resume.

@@ -265,6 +265,11 @@ std::vector<Flag> build_table() {
     options.resume = value == "1" ? "auto" : value == "0" || value == "off" ? "" : value;
   };
   resume.get = [](const O& options) { return options.resume; };
+  t.text(
+      "init-from", "DIR", &O::init_from,
+      "start a new training from these weights: a Hugging Face folder of GPT-2 (config.json, model.safetensors), or a "
+      "checkpoint. Gives the model's sizes, too");
+  t.text("export", "DIR", &O::export_dir, "at the end, write the model as a Hugging Face folder");
   t.text("metrics", "FILE", &O::metrics, "a JSON object per step; 'off': none. Default: metrics.jsonl in out-dir");
   t.text("report", "FILE", &O::report,
          "a page of pictures of the run; 'off': none. Default: report.html in out-dir. Later: train_gpt report DIR...");

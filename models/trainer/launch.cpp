@@ -155,10 +155,11 @@ void on_signal(int number) {
 StopSignals::StopSignals() {
   signal_received = 0;
   for (int number : {SIGINT, SIGTERM, SIGUSR1}) std::signal(number, on_signal);
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that would outgrow its limit is then an error of the write
 }
 
 StopSignals::~StopSignals() {
-  for (int number : {SIGINT, SIGTERM, SIGUSR1}) std::signal(number, SIG_DFL);
+  for (int number : {SIGINT, SIGTERM, SIGUSR1, SIGXFSZ}) std::signal(number, SIG_DFL);
 }
 
 int StopSignals::received() { return signal_received; }

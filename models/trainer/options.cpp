@@ -7,6 +7,7 @@
 #include <map>
 
 #include "models/trainer/flag_table.h"
+#include "models/trainer/initial_weights.h"
 #include "runtime/check.h"
 
 namespace trencadis {
@@ -221,10 +222,15 @@ TrainOptions parse_options(int argc, const char* const* argv, int world) {
       given[setting.flag->key] = layer;
     }
   };
-  for (const bool preset : {true, false}) {
-    apply(from_file, 1, preset);
-    apply(line.settings, 2, preset);
-  }
+  apply(from_file, 1, /*preset=*/true);
+  apply(line.settings, 2, /*preset=*/true);
+  // The sizes of weights that a training starts from lie above the preset and below what is said in words.
+  for (const std::vector<Setting>& settings : {from_file, line.settings})
+    for (const Setting& setting : settings)
+      if (setting.flag->key == "init-from") options.init_from = setting.value;
+  if (!options.init_from.empty()) set_sizes_from(options, options.init_from);
+  apply(from_file, 1, /*preset=*/false);
+  apply(line.settings, 2, /*preset=*/false);
   derive_and_check(options, world, given);
   if (line.print_config) options.print_and_exit = print_config(options);
   return options;

@@ -1,6 +1,6 @@
 // TrainOptions: everything a run is told, and how it is read from command line, config file and presets.
 //
-// Why layers: defaults < preset < config file < command line. Each layer sets only what it names, so that a preset
+// Why layers: defaults < preset < sizes of --init-from < config file < command line. Each layer sets only what it names, so that a preset
 // changes a model's size without the user repeating it, and a flag typed by hand always wins. A preset may be named in
 // either of the last two.
 //
@@ -67,9 +67,11 @@ struct TrainOptions {
   std::string save_interval = "15min";  // "15min", steps, or "off"
   int64_t keep_last = 2;                // checkpoints of this training; 0: all
   std::string resume;                   // "auto", a path, or empty: from the start
-  std::string metrics;                  // empty: out_dir/metrics.jsonl; "off": none
-  std::string report;                   // empty: out_dir/report.html; "off": none
-  std::string trace;                    // empty: none
+  std::string init_from;   // Hugging Face's folder or a checkpoint, whose weights a new training starts from
+  std::string export_dir;  // Hugging Face's folder to write at the end; empty: none
+  std::string metrics;     // empty: out_dir/metrics.jsonl; "off": none
+  std::string report;      // empty: out_dir/report.html; "off": none
+  std::string trace;       // empty: none
   int64_t timeout = 300;
   std::string progress = "auto";  // auto, bar, plain, off
   bool digest = false;

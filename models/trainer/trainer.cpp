@@ -3,6 +3,8 @@
 #include <chrono>
 #include <cmath>
 
+#include "models/trainer/hugging_face.h"
+#include "models/trainer/initial_weights.h"
 #include "models/trainer/sampling.h"
 #include "models/trainer/summary.h"
 
@@ -70,7 +72,12 @@ Trainer::Trainer(const TrainOptions& options, Context& context, Communicator& wo
     load_checkpoint(*resumed, *engine_, context_, world_, /*with_states=*/true);
     first_step_ = step_ = resumed->index.step;
     samples_ = resumed->index.samples;
+  } else if (!options_.init_from.empty()) {
+    load_initial_weights(options_.init_from, *model_, *engine_, context_, world_);
   }
+  on_all_ranks(world, [&] {
+    if (chief_ && !options_.export_dir.empty()) check_export_folder(options_.export_dir);
+  });
   saver_ = std::make_unique<CheckpointSaver>(options_, settings_of(options_), world_, context_, *engine_, resumed);
   on_all_ranks(world, [&] {
     if (!chief_ || options_.metrics_path().empty()) return;
@@ -117,6 +124,7 @@ RunRecord Trainer::record_of_start() const {
 }
 
 void Trainer::announce() {
+  if (first_step_ == 0 && !options_.init_from.empty()) say("weights: " + options_.init_from);
   say(dataset_.message);
   say("model: " + model_line());
   say(fmt::format("run: {} rank{}, ZeRO stage {}, {} tokens a step ({} sequences x {} x {} micro-batch{})",
@@ -294,6 +302,10 @@ void Trainer::summarise() {
     say("--- sample\n" + end.sample + "\n---");
   }
   if (options_.digest) end.digest = fmt::format("{:08X}", engine_->digest());
+  if (!options_.export_dir.empty() && stop_signal_ == 0) {
+    export_hugging_face(*engine_, *model_, world_, options_.export_dir);
+    say("exported: " + options_.export_dir);
+  }
   end.steps_done = step_;
   end.memory = last_.memory;
   if (metrics_) say("metrics: " + options_.metrics_path());

@@ -5,52 +5,17 @@
 """
 import json
 import os
-import pathlib
 import re
-import shutil
 import signal
 import struct
-import subprocess
 import sys
-import tempfile
 import time
 import unittest
 
-PROGRAM = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else "build/release/bin/train_gpt"
-SMALL = ["--n-layer", "2", "--n-head", "2", "--n-embd", "20", "--block-size", "16", "-b", "2", "--threads", "1",
-         "--eval-steps", "0", "--sample-tokens", "0", "--progress", "plain"]
-SECONDS = 120  # nothing here takes longer, unless it hangs
+from train_gpt_case import PROGRAM, SMALL, TrainGptCase, mpirun
 
 
-def environment():
-    env = dict(os.environ)
-    if os.geteuid() == 0:
-        env.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
-    return env
-
-
-def mpirun(ranks, *more):
-    return ["mpirun", "--oversubscribe", "--bind-to", "none", *more, "-np", str(ranks), PROGRAM]
-
-
-class TrainGpt(unittest.TestCase):
-    def setUp(self):
-        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="train_gpt."))
-        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
-        self.text = self.folder / "text.txt"
-        self.text.write_text("".join(f"line {i}: the quick brown fox, {i * i % 97} times\n" for i in range(400)))
-
-    def run_command(self, command, flags=()):
-        return subprocess.run([*command, *map(str, flags)], cwd=self.folder, env=environment(), capture_output=True,
-                              text=True, timeout=SECONDS, stdin=subprocess.DEVNULL)
-
-    def train(self, *flags, ranks=None, code=0):
-        """Output of a run on the small model; ranks None: without mpirun."""
-        command = [PROGRAM] if ranks is None else mpirun(ranks)
-        result = self.run_command(command, [*SMALL, "-i", self.text, *flags])
-        self.assertEqual(result.returncode, code, result.stdout + result.stderr)
-        return result.stdout + result.stderr
-
+class TrainGpt(TrainGptCase):
     def outcome(self, *flags, ranks=None):
         """(digest, losses and norms) of five steps with clipping."""
         out = self.folder / "bits"
@@ -213,21 +178,6 @@ class TrainGpt(unittest.TestCase):
 
     # -- signals and deaths ---------------------------------------------------------------------------------------------
 
-    def start(self, command, *flags):
-        process = subprocess.Popen([*command, *SMALL, "-i", str(self.text), "-x", "1000000", *map(str, flags)],
-                                   cwd=self.folder, env=environment(), stdin=subprocess.DEVNULL,
-                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        self.addCleanup(process.stdout.close)
-        self.addCleanup(process.kill)
-        for line in process.stdout:
-            if line.startswith("step 3/"):
-                return process
-        self.fail("the run ended before step 3")
-
-    def finish(self, process, seconds):
-        output = process.communicate(timeout=seconds)[0]
-        return process.returncode, output
-
     def test_signals_end_the_run_after_a_step(self):
         for command, number in (([PROGRAM], signal.SIGTERM), ([PROGRAM], signal.SIGINT), (mpirun(2), signal.SIGUSR1)):
             with self.subTest(command=command[0], number=number):
@@ -236,26 +186,6 @@ class TrainGpt(unittest.TestCase):
                 code, output = self.finish(process, 30)
                 self.assertEqual(code, 0, output)
                 self.assertIn("stopped by signal", output)
-
-    def ranks_of(self, process):
-        """Process ids of the job's ranks, by rank."""
-        ranks = {}
-        for pid in filter(str.isdigit, os.listdir("/proc")):
-            try:
-                env = pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-                parent = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1]
-            except OSError:
-                continue
-            rank = [int(value.split(b"=")[1]) for value in env if value.startswith(b"OMPI_COMM_WORLD_RANK=")]
-            if rank and parent == str(process.pid):
-                ranks[rank[0]] = int(pid)
-        return ranks
-
-    def runs(self, pid):
-        try:
-            return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"  # dead, not reaped
-        except OSError:
-            return False
 
     def test_sigterm_ends_a_job(self):
         process = self.start(mpirun(2), "-z", 3)

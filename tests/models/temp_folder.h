@@ -9,8 +9,10 @@
 
 #include "runtime/check.h"
 
+#ifndef DOCTEST_LIBRARY_INCLUDED  // else CHECK is doctest's already
 #undef CHECK
 #include <doctest/doctest.h>
+#endif
 
 namespace trencadis::test {
 

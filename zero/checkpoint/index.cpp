@@ -183,37 +183,46 @@ std::string CheckpointIndex::setting(std::string_view key) const {
 }
 
 std::string to_json(const CheckpointIndex& index) {
-  ordered_json json;
-  json["format"] = kFormat;
-  json["version"] = CheckpointIndex::kVersion;
-  json["crc32c"] = kNoCrc;
-  json["run"] = index.run;
-  json["save"] = index.save;
-  json["saved_at"] = index.saved_at;
-  json["step"] = index.step;
-  json["optimizer_steps"] = index.optimizer_steps;
-  json["skipped_steps"] = index.skipped_steps;
-  json["samples"] = index.samples;
-  json["world"] = index.world;
-  json["zero_stage"] = index.zero_stage;
-  json["states"] = index.states;
-  json["config"] = ordered_json::object();
-  for (const auto& [key, value] : index.config) json["config"][key] = value;
-  json["files"] = ordered_json::array();
+  // A flag may hold any bytes (a prompt, a path); what is not UTF-8 is replaced.
+  const auto dump = [](const ordered_json& json) {
+    return json.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+  };
+  std::string text = "{";
+  const auto add = [&](const char* key, const std::string& value) {
+    text += fmt::format("{}\n\"{}\": {}", text.size() > 1 ? "," : "", key, value);
+  };
+  // One entry a line, for people who look into it.
+  const auto lines = [](char open, const std::vector<std::string>& entries, char close) {
+    return fmt::format("{}\n  {}\n{}", open, fmt::join(entries, ",\n  "), close);
+  };
+  add("format", dump(kFormat));
+  add("version", dump(CheckpointIndex::kVersion));
+  add("crc32c", dump(std::string(kNoCrc)));
+  add("run", dump(index.run));
+  add("save", dump(index.save));
+  add("saved_at", dump(index.saved_at));
+  add("step", dump(index.step));
+  add("optimizer_steps", dump(index.optimizer_steps));
+  add("skipped_steps", dump(index.skipped_steps));
+  add("samples", dump(index.samples));
+  add("world", dump(index.world));
+  add("zero_stage", dump(index.zero_stage));
+  add("states", dump(index.states));
+  std::vector<std::string> entries;
+  for (const auto& [key, value] : index.config) entries.push_back(dump(key) + ": " + dump(value));
+  add("config", lines('{', std::exchange(entries, {}), '}'));
   for (const CheckpointFile& file : index.files)
-    json["files"].push_back(
-        {{"name", file.name}, {"bytes", file.bytes}, {"crc32c", fmt::format("{:08X}", file.crc32c)}});
-  json["tensors"] = ordered_json::array();
+    entries.push_back(
+        dump({{"name", file.name}, {"bytes", file.bytes}, {"crc32c", fmt::format("{:08X}", file.crc32c)}}));
+  add("files", lines('[', std::exchange(entries, {}), ']'));
   for (const CheckpointTensor& tensor : index.tensors) {
     ordered_json slices = ordered_json::array();
     for (const CheckpointSlice& s : tensor.slices) slices.push_back(ordered_json::array({s.file, s.first, s.count}));
-    json["tensors"].push_back({{"name", tensor.name},
-                               {"shape", tensor.shape},
-                               {"trainable", tensor.trainable},
-                               {"slices", std::move(slices)}});
+    entries.push_back(
+        dump({{"name", tensor.name}, {"shape", tensor.shape}, {"trainable", tensor.trainable}, {"slices", slices}}));
   }
-  // A flag may hold any bytes (a prompt, a path); what is not UTF-8 is replaced.
-  std::string text = json.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+  add("tensors", lines('[', entries, ']'));
+  text += "\n}\n";
   const size_t at = text.find(kCrcKey) + kCrcKey.size();
   return text.replace(at, kNoCrc.size(), fmt::format("{:08X}", crc_of(text)));
 }

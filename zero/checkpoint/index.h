@@ -48,7 +48,7 @@ struct CheckpointIndex {
 
   std::string run;       // of the training, from its first step on through all resumptions; 16 hex digits
   std::string save;      // of this save: shards of two saves do not pass for one; 16 hex digits
-  int64_t saved_at = 0;  // seconds since 1970, UTC
+  int64_t saved_at = 0;  // milliseconds since 1970, UTC
   int64_t step = 0;      // steps done; the learning rate's schedule goes by it
   int64_t optimizer_steps = 0, skipped_steps = 0;  // step = their sum; Adam's t is the first
   int64_t samples = 0;                             // sequences consumed by all ranks: the position in the data

@@ -1,10 +1,10 @@
 // The index of a checkpoint: what it says comes back, and what is not whole is refused.
-#include "../../models/temp_folder.h"
+// The project's headers first, see temp_folder.h.
+// clang-format off
 #include "runtime/crc32c.h"
 #include "zero/checkpoint/index.h"
-
-#undef CHECK
-#include <doctest/doctest.h>
+#include "../../models/temp_folder.h"
+// clang-format on
 
 namespace trencadis::test {
 

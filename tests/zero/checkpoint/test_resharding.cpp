@@ -2,12 +2,12 @@
 // as if it had never stopped. Ranks are threads; rank 0 writes the index, as the trainer does.
 #include <mutex>
 
-#include "../../models/temp_folder.h"
-#include "../training.h"
+// The project's headers first, see temp_folder.h.
+// clang-format off
 #include "zero/checkpoint/shards.h"
-
-#undef CHECK
-#include <doctest/doctest.h>
+#include "../training.h"
+#include "../../models/temp_folder.h"
+// clang-format on
 
 namespace trencadis::test {
 
@@ -44,11 +44,17 @@ struct State {
   std::array<Values, 2> moments;
 };
 
-std::string difference(const State& a, const State& b) {
+std::string state_difference(const State& a, const State& b) {
   std::string text = difference(a.parameters, b.parameters);
   for (size_t i = 0; i < 2; ++i)
     if (text.empty()) text = difference(a.moments[i], b.moments[i]);
   return text;
+}
+
+MakeModel toy_of(std::vector<std::vector<Shape>> units) {
+  ToySetup setup;
+  setup.units = std::move(units);
+  return toy(std::move(setup));
 }
 
 State state_of(const Run& run) { return {run.parameters, run.moments}; }
@@ -146,12 +152,12 @@ TEST_CASE("resharding: every pair of W and stage has the same bits after loading
     for (const Layout to : layouts()) {
       INFO("W ", from.world, " stage ", from.stage, " -> W ", to.world, " stage ", to.stage);
       const Continued got = load_and_continue(to, place, saver.index, /*with_states=*/true);
-      CHECK(difference(got.loaded, state_of(saved)) == "");
+      CHECK(state_difference(got.loaded, state_of(saved)) == "");
       CHECK(got.steps_taken == kSteps + kMore);
       const auto in_order = [](Layout l) { return l.stage >= 2 || l.world == 1; };
-      if (in_order(from) && in_order(to)) CHECK(difference(got.after, one_process) == "");
+      if (in_order(from) && in_order(to)) CHECK(state_difference(got.after, one_process) == "");
       if (from.stage < 2 && to.stage < 2 && from.world == to.world)
-        CHECK(difference(got.after, unbroken({from.world, 0})) == "");
+        CHECK(state_difference(got.after, unbroken({from.world, 0})) == "");
     }
   }
 }
@@ -169,7 +175,7 @@ TEST_CASE("resharding: weights alone go into a fresh optimizer, whose first step
   for (const Values& moments : weights.loaded.moments)
     for (const auto& [name, values] : moments)
       for (const float value : values) REQUIRE(value == 0);
-  CHECK(difference(weights.after, whole.after) != "");
+  CHECK(state_difference(weights.after, whole.after) != "");
   // Adam's first step moves an element by at most the learning rate and the decay: masters are the loaded weights.
   const Config config = config_of({2, 3});
   for (const auto& [name, values] : weights.after.parameters)
@@ -183,7 +189,7 @@ TEST_CASE("resharding: weights alone go into a fresh optimizer, whose first step
 TEST_CASE("resharding: more ranks than elements") {
   const TempFolder folder;
   Config config;
-  config.model = toy({.units = {{{3}}, {{1}, {2}}}});
+  config.model = toy_of({{{3}}, {{1}, {2}}});
   config.stage = 3;
   config.steps = 2;
   config.world = 8;
@@ -201,14 +207,14 @@ TEST_CASE("resharding: more ranks than elements") {
       CheckpointReader(folder.path("save"), saver.index).load(*rank.engine, rank.context, true);
       collect(rank, loaded);
     });
-    CHECK(difference(loaded, state_of(saved)) == "");
+    CHECK(state_difference(loaded, state_of(saved)) == "");
   }
 }
 
 TEST_CASE("resharding: no rank needs more memory than its share and a buffer to load") {
   const TempFolder folder;
   Config config;
-  config.model = toy({.units = equal_units(4, 2, 5003)});
+  config.model = toy_of(equal_units(4, 2, 5003));
   config.world = 4;
   config.stage = 3;
   config.steps = 1;
@@ -226,12 +232,12 @@ TEST_CASE("resharding: no rank needs more memory than its share and a buffer to 
 TEST_CASE("resharding: a model that does not match is told each difference") {
   const TempFolder folder;
   Config config;
-  config.model = toy({.units = {{{3, 2}, {4}}, {{5}}}});
+  config.model = toy_of({{{3, 2}, {4}}, {{5}}});
   config.steps = 1;
   Saver saver(folder.path("save"), 1);
   run(config, [&](Rank& rank) { saver.save(rank); });
   Config other = config;
-  other.model = toy({.units = {{{2, 3}, {4}}, {{5}, {1}}}});
+  other.model = toy_of({{{2, 3}, {4}}, {{5}, {1}}});
   std::vector<std::string> differences;
   run(other, [&](Rank& rank) { differences = model_differences(saver.index, rank.engine->layouts()); });
   REQUIRE(differences.size() == 2);
@@ -242,7 +248,7 @@ TEST_CASE("resharding: a model that does not match is told each difference") {
 TEST_CASE("resharding: shards that are damaged, cut short, missing, or of another save") {
   const TempFolder folder;
   Config config;
-  config.model = toy({.units = equal_units(2, 2, 101)});
+  config.model = toy_of(equal_units(2, 2, 101));
   config.world = 2;
   config.stage = 3;
   config.steps = 1;

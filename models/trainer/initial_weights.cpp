@@ -1,0 +1,61 @@
+#include "models/trainer/initial_weights.h"
+
+#include <filesystem>
+
+#include "models/trainer/checkpoint_folder.h"
+#include "models/trainer/checkpoints.h"
+#include "models/trainer/flag_table.h"
+#include "models/trainer/hugging_face.h"
+#include "models/trainer/launch.h"
+
+namespace trencadis {
+
+namespace {
+
+bool is_checkpoint(const std::string& folder) { return std::filesystem::exists(folder + "/index.json"); }
+
+void check_is_folder(const std::string& folder) {
+  if (!std::filesystem::is_directory(folder))
+    throw DataError(
+        fmt::format("--init-from {}: there is no such folder; name a Hugging Face folder of GPT-2, or a "
+                    "checkpoint (out/step-XXXXXXXX)",
+                    folder));
+}
+
+}  // namespace
+
+void set_sizes_from(TrainOptions& options, const std::string& folder) {
+  check_is_folder(folder);
+  if (!is_checkpoint(folder)) {
+    const GPTConfig config = HuggingFaceModel(folder).config();
+    options.n_layer = config.n_layer;
+    options.n_head = config.n_head;
+    options.n_embd = config.n_embd;
+    options.block_size = config.block_size;
+    options.vocab_size = config.vocab_size;
+    options.untied = !config.tied;
+    return;
+  }
+  const CheckpointIndex index = read_candidate(folder).index;
+  for (const char* key : {"n-layer", "n-head", "n-embd", "block-size", "vocab-size", "untied"})
+    if (const std::string value = index.setting(key); !value.empty())
+      find_flag(key)->set(options, fmt::format("{}: {}", folder, key), value);
+}
+
+void load_initial_weights(const std::string& folder, GPT& model, ZeroEngine& engine, Context& context,
+                          Communicator& world) {
+  if (is_checkpoint(folder)) {
+    std::vector<std::string> notes;
+    load_checkpoint(*find_checkpoint(folder, "", world, notes), engine, context, world, /*with_states=*/false);
+    return;
+  }
+  on_all_ranks(world, [&] {
+    const HuggingFaceModel source(folder);
+    source.check(model);
+    engine.set_parameters([&](const Parameter& parameter, int64_t first, std::span<float> values) {
+      source.read(parameter, first, values);
+    });
+  });
+}
+
+}  // namespace trencadis

@@ -1,0 +1,22 @@
+// --init-from: weights that a new training starts from, instead of random numbers. They come from a Hugging Face folder
+// of GPT-2 (hugging_face.h), or from a checkpoint of this program, of which the optimizer's state is left where it is:
+// Adam starts at its first step, with moments of zero.
+#pragma once
+
+#include <string>
+
+#include "dist/communicator.h"
+#include "models/gpt/gpt.h"
+#include "models/trainer/options.h"
+#include "zero/engine.h"
+
+namespace trencadis {
+
+// The folder's sizes (layers, heads, channels, sequence, vocabulary, whether the head is tied). Not collective.
+void set_sizes_from(TrainOptions& options, const std::string& folder);
+
+// Collective. Throws Agreed<DataError> where the folder holds another model, naming each difference.
+void load_initial_weights(const std::string& folder, GPT& model, ZeroEngine& engine, Context& context,
+                          Communicator& world);
+
+}  // namespace trencadis
