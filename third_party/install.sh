@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs what is missing of third_party/debian-packages.txt, with apt-get.
 #
-#   install.sh [--without-browser]    the flag leaves out what only the tests of the report page need
+#   install.sh [--without-browser]    the flag leaves out what only some tests need and is large: the browser, and
+#                                     the compiler of the fuzz targets
 #
 # When everything is there it does nothing, says nothing, and needs neither the network nor root. It never asks a
 # question. Exit code 1, and a line that says what to do, when something is missing and cannot be installed here.
@@ -9,7 +10,9 @@ set -euo pipefail
 
 list="$(dirname "$0")/debian-packages.txt"
 packages=$(sed 's/#.*//' "$list" | tr -s '[:space:]' ' ')
-if [ "${1:-}" = --without-browser ]; then packages=${packages/chromium/}; fi
+if [ "${1:-}" = --without-browser ]; then
+  for large in chromium clang libclang-rt-dev; do packages=${packages/ $large / }; done
+fi
 
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
   echo "install: this is not a Debian system: install the equivalents of these yourself (going on as if they were there):"

@@ -361,6 +361,12 @@ TEST_CASE("safetensors writer: the header, byte by byte") {
   CHECK(header == as_bytes(144) + json + " ");
   CHECK(entries[1].begin == 24);
   CHECK(entries[1].end == 26);
+  // As few spaces as it takes: none where the JSON has a multiple of 8 already.
+  for (size_t letters = 1; letters <= 8; ++letters) {
+    std::vector<SafetensorsEntry> one = {tensor(std::string(letters, 'x'), "U8", {1})};
+    const std::string text = make_safetensors_header(one, {}, "a");
+    CHECK(text.size() == 8 + (text.rfind('}') - 8 + 1 + 7) / 8 * 8);
+  }
   std::vector<SafetensorsEntry> none;
   CHECK(make_safetensors_header(none, {}, "a") == as_bytes(8) + "{}      ");
 }
