@@ -51,7 +51,7 @@ fi
 
 # Few tokens a step and many parameters: what the stages shard is then most of the memory, as in large models.
 model=(--n-layer 12 --n-head 6 --n-embd 192 --block-size 64 --batch-size 2 --max-steps "$steps"
-       --eval-interval 0 --eval-steps 4 --sample-tokens 120 --report off --progress off --digest)
+       --eval-interval 0 --eval-steps 4 --sample-tokens 120 --save-interval off --report off --progress off --digest)
 echo "== stages 0 to 3 on $ranks ranks: train_gpt ${model[*]} ${flags[*]}"
 folders=()
 mkdir -p "$out"

@@ -135,7 +135,7 @@ def train_trencadis(work, mode, options, folder):
     flags = {"max-steps": options.steps, "batch-size": work["batch"] // ranks, "seed": options.seed,
              "threads": max(1, options.threads // ranks), "train-data": options.data, "lr-schedule": "constant",
              "warmup-steps": options.steps, "min-lr": OPTIMIZER["lr"], "eval-interval": 0, "eval-steps": 0,
-             "sample-interval": 0, "sample-tokens": 0, "progress": "plain", "device": "cpu", "out-dir": folder}
+             "sample-interval": 0, "sample-tokens": 0, "save-interval": "off", "progress": "plain", "device": "cpu", "out-dir": folder}
     flags |= {name.replace("_", "-"): value for name, value in (work["model"] | OPTIMIZER).items()}
     command = measure_command(folder) + [options.trencadis] + mode["flags"].split()
     for name, value in flags.items():

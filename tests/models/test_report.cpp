@@ -170,7 +170,7 @@ TEST_CASE("report: the start of a run finds out what cannot be written and chang
   const auto start = [&](const std::string& report, const std::string& trace) {
     options.report = report;
     options.trace = trace;
-    RunReport run(options, context, *world);
+    RunReport run(options, context, *world, 3);
   };
   const std::string fifo = folder.path("fifo"), link = folder.path("link"), old = folder.write("old", "of before");
   REQUIRE(mkfifo(fifo.c_str(), 0600) == 0);
