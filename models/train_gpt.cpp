@@ -92,7 +92,7 @@ int main(int argc, char** argv) {
       const auto group = make_mpi_world(comm, &abort, &context);
       std::unique_ptr<Trainer> trainer;
       try {
-        trainer = std::make_unique<Trainer>(options, context, *group, progress, resumed ? &*resumed : nullptr);
+        trainer = std::make_unique<Trainer>(options, context, *group, *group, progress, resumed ? &*resumed : nullptr);
         trainer->run();
       } catch (const std::exception& e) {
         if (!all_ranks_know(e)) abort = true;  // collectives that still wait for other ranks give up

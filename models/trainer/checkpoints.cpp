@@ -231,8 +231,8 @@ std::vector<std::string> CheckpointSaver::write(CheckpointIndex& index) {
     own = write_shard(engine_, context_, fmt::format("{}/{}.partial", out_dir_, checkpoint_name(index.step)), index,
                       rank, size);
   });
-  const std::vector<int64_t> words = exchange_words(world_, {own.bytes, static_cast<int64_t>(own.crc32c)},
-                                                    context_.compute_stream(), "sizes of shards");
+  const std::vector<int64_t> words =
+      exchange_words(world_, {own.bytes, static_cast<int64_t>(own.crc32c)}, "sizes of shards");
   for (int r = 0; r < size; ++r)
     index.files.push_back({shard_file_name(r, size), words[static_cast<size_t>(2 * r)],
                            static_cast<uint32_t>(words[static_cast<size_t>(2 * r + 1)])});

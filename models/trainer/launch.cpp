@@ -10,7 +10,7 @@
 #include <map>
 #include <thread>
 
-#include "runtime/cpu/backend.h"
+#include "runtime/cpu/streams.h"
 #include "runtime/random.h"
 #include "runtime/tensor.h"
 
@@ -25,8 +25,8 @@ void agree_on_success(Communicator& comm, ErrorClass own_class, const std::strin
 
 }  // namespace
 
-std::vector<int64_t> exchange_words(Communicator& comm, const std::vector<int64_t>& own, Stream& stream,
-                                    const char* what) {
+std::vector<int64_t> exchange_words(Communicator& comm, const std::vector<int64_t>& own, const char* what) {
+  InlineStream stream("exchange");
   const int64_t count = static_cast<int64_t>(own.size()), size = comm.size();
   std::vector<int64_t> all(static_cast<size_t>(count * size));
   std::copy(own.begin(), own.end(), all.begin() + comm.rank() * count);
@@ -36,15 +36,12 @@ std::vector<int64_t> exchange_words(Communicator& comm, const std::vector<int64_
 }
 
 std::vector<std::string> exchange_texts(Communicator& comm, const std::string& own) {
-  Context context(make_cpu_backend());
-  Stream& stream = context.compute_stream();
-  const std::vector<int64_t> lengths =
-      exchange_words(comm, {static_cast<int64_t>(own.size())}, stream, "lengths of texts");
+  const std::vector<int64_t> lengths = exchange_words(comm, {static_cast<int64_t>(own.size())}, "lengths of texts");
   const int64_t longest = *std::max_element(lengths.begin(), lengths.end());
   const size_t words = static_cast<size_t>(longest / 8 + 1);
   std::vector<int64_t> packed(words, 0);
   std::memcpy(packed.data(), own.data(), own.size());
-  const std::vector<int64_t> all = exchange_words(comm, packed, stream, "texts");
+  const std::vector<int64_t> all = exchange_words(comm, packed, "texts");
   std::vector<std::string> texts;
   for (int r = 0; r < comm.size(); ++r) {
     const char* text = reinterpret_cast<const char*>(all.data() + static_cast<size_t>(r) * words);
@@ -112,8 +109,7 @@ CoreShare share_cores(Communicator& comm) {
   own[0] = static_cast<int64_t>(hash_name(host));
   auto* const set = reinterpret_cast<cpu_set_t*>(own.data() + 1);
   if (sched_getaffinity(0, kMaskWords * sizeof(int64_t), set) != 0) own[1] = 1;
-  Context context(make_cpu_backend());
-  const std::vector<int64_t> all = exchange_words(comm, own, context.compute_stream(), "core masks");
+  const std::vector<int64_t> all = exchange_words(comm, own, "core masks");
 
   using Mask = std::bitset<kMaxCores>;
   const auto mask_of = [&](int rank) {

@@ -9,12 +9,12 @@
 
 namespace trencadis {
 
-// Every rank's words, one row of own.size() words a rank, on `stream`. Collective; counted as other traffic.
-std::vector<int64_t> exchange_words(Communicator& comm, const std::vector<int64_t>& own, Stream& stream,
-                                    const char* what);
+// What follows is about host memory: `comm` is a communicator that carries it (any but those of GPUs).
 
-// Every rank's text, by rank. Collective; counted as other traffic. Runs before there is a Context for training, so it
-// makes a small one of its own.
+// Every rank's words, one row of own.size() words a rank. Collective; counted as other traffic.
+std::vector<int64_t> exchange_words(Communicator& comm, const std::vector<int64_t>& own, const char* what);
+
+// Every rank's text, by rank. Collective; counted as other traffic.
 std::vector<std::string> exchange_texts(Communicator& comm, const std::string& own);
 
 // Mixed into an error that every rank throws alike: one of them reports it, and no rank need be told by ending its job.

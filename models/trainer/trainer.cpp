@@ -50,8 +50,8 @@ GPTConfig gpt_config(const TrainOptions& o, int64_t vocab_size) {
   return config;
 }
 
-Trainer::Trainer(const TrainOptions& options, Context& context, Communicator& world, Progress progress,
-                 const FoundCheckpoint* resumed)
+Trainer::Trainer(const TrainOptions& options, Context& context, Communicator& world, Communicator& group,
+                 Progress progress, const FoundCheckpoint* resumed)
     : options_(options),
       world_(world),
       chief_(world.rank() == 0),
@@ -65,7 +65,7 @@ Trainer::Trainer(const TrainOptions& options, Context& context, Communicator& wo
   adamw.beta1 = static_cast<float>(options.beta1);
   adamw.beta2 = static_cast<float>(options.beta2);
   adamw.weight_decay = static_cast<float>(options.weight_decay);
-  engine_ = std::make_unique<ZeroEngine>(context_, ZeroGroups{&world, nullptr}, model_->units(), make_adamw(adamw),
+  engine_ = std::make_unique<ZeroEngine>(context_, ZeroGroups{&group, nullptr}, model_->units(), make_adamw(adamw),
                                          zero_options(options));
   model_->set_observer(engine_.get());
   if (resumed) {
@@ -177,8 +177,7 @@ void Trainer::gather_memory(StepRecord& record) {
   own[0] = context_.memory().peak_total();
   const BytesByCategory peak = context_.memory().peak();
   std::copy(peak.begin(), peak.end(), own.begin() + 1);
-  const std::vector<int64_t> all =
-      exchange_words(world_, {own.begin(), own.end()}, context_.compute_stream(), "memory of the ranks");
+  const std::vector<int64_t> all = exchange_words(world_, {own.begin(), own.end()}, "memory of the ranks");
   record.memory.resize(static_cast<size_t>(world_.size()));
   for (size_t r = 0; r < record.memory.size(); ++r)
     std::copy_n(all.begin() + static_cast<int64_t>(r * own.size()), own.size(), record.memory[r].begin());
@@ -198,9 +197,10 @@ double Trainer::evaluate() {
       model_->loss(x, y, {}, totals);
     }
   });
-  world_.all_reduce(totals, ReduceOp::sum, context_.compute_stream(), {"validation loss", Traffic::other});
-  int64_t words[kLossWords];
-  context_.copy_to_host(words, totals.view());
+  std::vector<int64_t> own(kLossWords), words(kLossWords);
+  context_.copy_to_host(own.data(), totals.view());
+  const std::vector<int64_t> all = exchange_words(world_, own, "validation loss");
+  for (size_t i = 0; i < all.size(); ++i) words[i % kLossWords] += all[i];
   if (words[kLossNonFinite] > 0 || words[kLossTokens] == 0) return std::nan("");
   return static_cast<double>(words[kLossFixedPoint]) * kLossUnit / static_cast<double>(words[kLossTokens]);
 }
@@ -291,8 +291,9 @@ void Trainer::summarise() {
   }
   if (engine_->steps_skipped() > 0)
     say(fmt::format("{} steps were skipped: gradient or loss not finite", engine_->steps_skipped()));
-  int64_t resident = std::max<int64_t>(0, peak_resident_bytes() - resident_at_start_);
-  world_.all_reduce(View(&resident, 1), ReduceOp::max, context_.compute_stream(), {"resident memory", Traffic::other});
+  const std::vector<int64_t> residents =
+      exchange_words(world_, {std::max<int64_t>(0, peak_resident_bytes() - resident_at_start_)}, "resident memory");
+  const int64_t resident = *std::max_element(residents.begin(), residents.end());
   if (step_ > first_step_) {
     end.summary = summarise_run(*engine_, *model_, options_.batch_size, staging(), last_, resident);
     say(summary_table(end.summary));

@@ -21,9 +21,9 @@ GPTConfig gpt_config(const TrainOptions& options, int64_t vocab_size);
 class Trainer {
  public:
   // Collective: all ranks make one with the same options. Opens the data, takes memory, initialises or goes on from
-  // `resumed` (null: a new training). Throws what on_all_ranks throws when a rank cannot. context and world must
-  // outlive it.
-  Trainer(const TrainOptions& options, Context& context, Communicator& world, Progress progress,
+  // `resumed` (null: a new training). Throws what on_all_ranks throws when a rank cannot. `world` carries host memory,
+  // `group` that of the context's device, between the same ranks; on CPUs they are one. All must outlive it.
+  Trainer(const TrainOptions& options, Context& context, Communicator& world, Communicator& group, Progress progress,
           const FoundCheckpoint* resumed);
   ~Trainer();
 
