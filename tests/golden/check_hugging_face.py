@@ -64,7 +64,8 @@ def main():
         model = load(sys.argv[2], exact=True)
         print(model.config)
         prompt = torch.tensor([list(b"The ") if model.config.vocab_size == 256 else [0]])
-        tokens = model.generate(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=16, do_sample=False,
+        room = min(16, model.config.n_positions - prompt.shape[1])
+        tokens = model.generate(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=room, do_sample=False,
                                 pad_token_id=0)
         print(tokens.tolist()[0])
         return
