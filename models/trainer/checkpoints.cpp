@@ -45,12 +45,23 @@ int64_t milliseconds_since_1970() {
   return duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count();
 }
 
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+double megabytes(const CheckpointIndex& index) {
+  int64_t bytes = 0;
+  for (const CheckpointFile& file : index.files) bytes += file.bytes;
+  return static_cast<double>(bytes) / 1e6;
+}
+
 int64_t number_of(const std::string& text) { return text.empty() ? 0 : std::strtoll(text.c_str(), nullptr, 10); }
 
 }  // namespace
 
 std::optional<FoundCheckpoint> find_checkpoint(const std::string& resume, const std::string& out_dir,
                                                Communicator& world, std::vector<std::string>& notes) {
+  const Clock::time_point start = Clock::now();
   const bool automatic = resume == "auto", chief = world.rank() == 0;
   const std::string place = automatic ? out_dir : resume;
   CheckpointListing listing;  // rank 0's is what counts
@@ -78,7 +89,7 @@ std::optional<FoundCheckpoint> find_checkpoint(const std::string& resume, const 
     if (candidate.folder.empty()) break;
     try {
       verify_together(candidate, world);
-      found = FoundCheckpoint{candidate.folder, std::move(candidate.index)};
+      found = FoundCheckpoint{candidate.folder, std::move(candidate.index), seconds_since(start)};
       break;
     } catch (const DataError& e) {  // on all ranks alike
       if (named) throw;
@@ -140,8 +151,9 @@ std::optional<FoundCheckpoint> resume_run(TrainOptions& options, Communicator& w
   return found;
 }
 
-void load_checkpoint(const FoundCheckpoint& found, ZeroEngine& engine, Context& context, Communicator& world,
-                     bool with_states) {
+std::string load_checkpoint(const FoundCheckpoint& found, ZeroEngine& engine, Context& context, Communicator& world,
+                            bool with_states) {
+  const Clock::time_point start = Clock::now();
   std::vector<std::string> differences = model_differences(found.index, engine.layouts());
   std::vector<std::string> states;
   for (int i = 0; i < engine.optimizer().state_count(); ++i) states.push_back(engine.optimizer().state_name(i));
@@ -154,6 +166,9 @@ void load_checkpoint(const FoundCheckpoint& found, ZeroEngine& engine, Context& 
   on_all_ranks(world, [&] {
     CheckpointReader(found.folder, found.index).load(engine, context, with_states && !found.index.states.empty());
   });
+  const double seconds = seconds_since(start);
+  return fmt::format("loaded {}: {:.1f} MB in {:.2f} s, of which {:.2f} s to check them", found.folder,
+                     megabytes(found.index), found.seconds + seconds, found.seconds);
 }
 
 CheckpointSaver::CheckpointSaver(const TrainOptions& options, std::vector<std::pair<std::string, std::string>> config,
@@ -181,8 +196,7 @@ CheckpointSaver::CheckpointSaver(const TrainOptions& options, std::vector<std::p
 }
 
 bool CheckpointSaver::overdue() const {
-  return on_ && interval_seconds_ > 0 && world_.rank() == 0 &&
-         std::chrono::duration<double>(Clock::now() - last_save_).count() >= interval_seconds_;
+  return on_ && interval_seconds_ > 0 && world_.rank() == 0 && seconds_since(last_save_) >= interval_seconds_;
 }
 
 bool CheckpointSaver::due_at(int64_t step) const { return on_ && interval_steps_ > 0 && step % interval_steps_ == 0; }
@@ -213,11 +227,8 @@ std::vector<std::string> CheckpointSaver::save(int64_t step, int64_t samples) {
   }
   saved_step_ = step;
   last_save_ = Clock::now();
-  int64_t bytes = 0;
-  for (const CheckpointFile& file : index.files) bytes += file.bytes;
   notes.insert(notes.begin(), fmt::format("saved {}/{}: {:.1f} MB in {:.2f} s", out_dir_, checkpoint_name(step),
-                                          static_cast<double>(bytes) / 1e6,
-                                          std::chrono::duration<double>(last_save_ - start).count()));
+                                          megabytes(index), seconds_since(start)));
   return notes;
 }
 

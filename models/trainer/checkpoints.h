@@ -18,6 +18,7 @@ namespace trencadis {
 struct FoundCheckpoint {
   std::string folder;
   CheckpointIndex index;
+  double seconds = 0;  // that finding and checking it took
 };
 
 // What --resume names: the newest complete checkpoint of out_dir (auto) or of another run's folder, or the folder of a
@@ -36,9 +37,9 @@ std::vector<std::string> continue_options(TrainOptions& options, const Checkpoin
 std::optional<FoundCheckpoint> resume_run(TrainOptions& options, Communicator& world, std::vector<std::string>& notes);
 
 // Fills the engine with a checkpoint. with_states = false: the values alone, as if they had just been initialised.
-// Throws Agreed<DataError> where it does not match the model, naming each difference.
-void load_checkpoint(const FoundCheckpoint& found, ZeroEngine& engine, Context& context, Communicator& world,
-                     bool with_states);
+// Throws Agreed<DataError> where it does not match the model, naming each difference. Returns what is to be said.
+std::string load_checkpoint(const FoundCheckpoint& found, ZeroEngine& engine, Context& context, Communicator& world,
+                            bool with_states);
 
 class CheckpointSaver {
  public:

@@ -69,7 +69,7 @@ Trainer::Trainer(const TrainOptions& options, Context& context, Communicator& wo
                                          zero_options(options));
   model_->set_observer(engine_.get());
   if (resumed) {
-    load_checkpoint(*resumed, *engine_, context_, world_, /*with_states=*/true);
+    say(load_checkpoint(*resumed, *engine_, context_, world_, /*with_states=*/true));
     first_step_ = step_ = resumed->index.step;
     samples_ = resumed->index.samples;
   } else if (!options_.init_from.empty()) {
