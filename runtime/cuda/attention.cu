@@ -1,10 +1,11 @@
 // Causal attention: checks, and the launches of the kernels in attention_kernels.cuh. runtime/cpu/attention.cpp is the
-// readable reference.
+// readable reference. Forward is rung 3 of the ladder (ladder/attention.h).
 //
 // A kernel is made for a bound of the head size (32, 64, 128); smaller heads are filled with zeros in shared memory only.
 #include "runtime/cuda/attention_arrays.h"
 #include "runtime/cuda/attention_kernels.cuh"
 #include "runtime/cuda/cuda_kernels.h"
+#include "runtime/cuda/ladder/attention.h"
 
 namespace trencadis {
 
@@ -47,14 +48,19 @@ void backward(const AttentionArrays<const T>& a, const AttentionGradients<T>& g,
 
 }  // namespace
 
-void CudaKernels::attention(View o, View lse, ConstView q, ConstView k, ConstView v, const AttentionShape& s) {
+void ladder::attention_fast(cudaStream_t stream, Allocator&, View o, View lse, ConstView q, ConstView k, ConstView v,
+                            const AttentionShape& s) {
   check_attention("attention", s);
   dispatch_float("attention", o.dtype, [&](auto zero) {
     using T = decltype(zero);
     const auto arrays = attention_arrays<T, View>("attention", o, lse, q, k, v, s);
     if (s.B * s.T == 0) return;
-    dispatch_head(s.D, [&](auto bound) { forward<T, bound()>(arrays, s, stream_); });
+    dispatch_head(s.D, [&](auto bound) { forward<T, bound()>(arrays, s, stream); });
   });
+}
+
+void CudaKernels::attention(View o, View lse, ConstView q, ConstView k, ConstView v, const AttentionShape& s) {
+  ladder::attention_fast(stream_, scratch_, o, lse, q, k, v, s);
 }
 
 void CudaKernels::attention_backward(View dq, View dk, View dv, ConstView d_o, ConstView o, ConstView lse, ConstView q,
