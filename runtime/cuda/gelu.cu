@@ -82,11 +82,6 @@ __global__ void __launch_bounds__(kBlock) bias_gelu_backward_kernel(T* dx, float
   }
 }
 
-template <typename T>
-bool whole_rows_aligned(int64_t N, int64_t K) {
-  return N <= 1 || K % kGroup<T> == 0;
-}
-
 }  // namespace
 
 void CudaKernels::bias_gelu(View y, ConstView x, ConstView bias, int64_t N, int64_t K) {
@@ -98,7 +93,7 @@ void CudaKernels::bias_gelu(View y, ConstView x, ConstView bias, int64_t N, int6
     const T* offset = device_argument<T>(kernel, "bias", bias, K);
     const dim3 grid(exact_blocks(divide_up(K, kColumns * kGroup<T>)),
                     static_cast<unsigned>(std::min<int64_t>(divide_up(N, kRowsOfABlock), 65535)));
-    dispatch_bool(aligned16(out, in, offset) && whole_rows_aligned<T>(N, K), [&](auto aligned) {
+    dispatch_bool(aligned16(out, in, offset) && aligned_rows<T>(N, K), [&](auto aligned) {
       launch(stream_, grid, kBlock, 0, bias_gelu_kernel<T, aligned()>, out, in, offset, N, K);
     });
   });
@@ -117,7 +112,7 @@ void CudaKernels::bias_gelu_backward(View dx, View dbias, ConstView dy, ConstVie
     const RowChunks chunks(N, kRowsOfABlock, 128);
     const Scratch<float> partials(scratch_, dbias_out ? chunks.count * K : 0);
     const dim3 grid(exact_blocks(divide_up(K, kColumns * kGroup<T>)), exact_blocks(chunks.count, 65535));
-    dispatch_bool(aligned16(dx_out, dy_in, x_in, offset) && whole_rows_aligned<T>(N, K), [&](auto aligned) {
+    dispatch_bool(aligned16(dx_out, dy_in, x_in, offset) && aligned_rows<T>(N, K), [&](auto aligned) {
       launch(stream_, grid, kBlock, 0, bias_gelu_backward_kernel<T, aligned()>, dx_out, partials.data(), dy_in, x_in,
              offset, N, K, chunks.rows);
     });

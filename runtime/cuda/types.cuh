@@ -31,6 +31,12 @@ __device__ inline __nv_bfloat16 from_float<__nv_bfloat16>(float x) {
 template <typename T>
 inline constexpr int kGroup = 16 / static_cast<int>(sizeof(T));
 
+// Whether all N rows of C elements start at a multiple of 16 bytes when the first one does.
+template <typename T>
+bool aligned_rows(int64_t N, int64_t C) {
+  return N <= 1 || C % kGroup<T> == 0;
+}
+
 // A group of T in memory.
 template <typename T>
 struct alignas(16) Packed {
