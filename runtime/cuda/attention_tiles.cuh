@@ -184,6 +184,24 @@ struct RowSums {
   }
 };
 
+// Rows of a block whose threads have kR each.
+template <int kR>
+constexpr int kBlockRows = kR* kThreads / kAcross;
+
+// What a block works on: one tile of `rows` rows of one head of one sample. The blocks of the last tiles, whose queries
+// see most keys, come first when `last_first`: the long ones should not begin when the others end.
+struct BlockPlace {
+  int b, h, first;
+  __device__ BlockPlace(int heads, int T, int rows, bool last_first) {
+    const int block = static_cast<int>(blockIdx.x), tiles = (T + rows - 1) / rows;
+    const int samples = static_cast<int>(gridDim.x) / tiles / heads;
+    const int tile = block / (samples * heads), place = block % (samples * heads);
+    b = place / heads;
+    h = place % heads;
+    first = (last_first ? tiles - 1 - tile : tile) * rows;
+  }
+};
+
 }  // namespace attention_tiles
 
 }  // namespace trencadis

@@ -4,7 +4,7 @@
 #include "device/async_copy.h"
 #include "runtime/cuda/types.cuh"
 
-namespace trencadis::ladder {
+namespace trencadis {
 
 // Starts the copies of rows [row0, row0 + kRows) and columns [k0, k0 + kColumns) of a matrix (rows, K) into `tile`, whose
 // rows start kStride elements apart; outside of the matrix the tile becomes 0. 16 bytes a copy where `aligned` (every row
@@ -27,4 +27,4 @@ __device__ void start_tile(T* tile, const T* matrix, int row0, int k0, int rows,
   }
 }
 
-}  // namespace trencadis::ladder
+}  // namespace trencadis

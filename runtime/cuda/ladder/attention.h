@@ -13,11 +13,11 @@
 #include "runtime/allocator.h"
 #include "runtime/kernels.h"
 
-namespace trencadis::ladder {
+namespace trencadis {
 
 using Attention = void(cudaStream_t stream, Allocator& scratch, View o, View lse, ConstView q, ConstView k, ConstView v,
                        const AttentionShape& shape);
 
 Attention attention_naive, attention_tiled, attention_fast, attention_tensor_core;
 
-}  // namespace trencadis::ladder
+}  // namespace trencadis

@@ -10,7 +10,7 @@
 #include "runtime/cuda/ladder/attention.h"
 #include "runtime/cuda/reduce.cuh"
 
-namespace trencadis::ladder {
+namespace trencadis {
 
 namespace {
 
@@ -81,4 +81,4 @@ void attention_naive(cudaStream_t stream, Allocator& scratch, View o, View lse, 
   });
 }
 
-}  // namespace trencadis::ladder
+}  // namespace trencadis

@@ -18,7 +18,7 @@
 #include "runtime/cuda/attention_arrays.h"
 #include "runtime/cuda/ladder/attention.h"
 
-namespace trencadis::ladder {
+namespace trencadis {
 
 namespace {
 
@@ -186,4 +186,4 @@ void attention_tensor_core(cudaStream_t stream, Allocator&, View o, View lse, Co
   });
 }
 
-}  // namespace trencadis::ladder
+}  // namespace trencadis

@@ -11,7 +11,7 @@
 #include "runtime/cuda/ladder/attention.h"
 #include "runtime/cuda/reduce.cuh"
 
-namespace trencadis::ladder {
+namespace trencadis {
 
 namespace {
 
@@ -109,4 +109,4 @@ void attention_tiled(cudaStream_t stream, Allocator&, View o, View lse, ConstVie
   });
 }
 
-}  // namespace trencadis::ladder
+}  // namespace trencadis

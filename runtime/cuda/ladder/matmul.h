@@ -16,10 +16,10 @@
 
 #include "runtime/view.h"
 
-namespace trencadis::ladder {
+namespace trencadis {
 
 using Matmul = void(cudaStream_t stream, View c, ConstView a, ConstView b, int64_t M, int64_t N, int64_t K);
 
 Matmul matmul_naive, matmul_tiled, matmul_fast, matmul_tensor_core;
 
-}  // namespace trencadis::ladder
+}  // namespace trencadis

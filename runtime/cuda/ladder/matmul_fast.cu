@@ -14,7 +14,7 @@
 #include "runtime/cuda/ladder/matmul.h"
 #include "runtime/cuda/launch.h"
 
-namespace trencadis::ladder {
+namespace trencadis {
 
 namespace {
 
@@ -105,4 +105,4 @@ void matmul_fast(cudaStream_t stream, View c, ConstView a, ConstView b, int64_t 
   });
 }
 
-}  // namespace trencadis::ladder
+}  // namespace trencadis

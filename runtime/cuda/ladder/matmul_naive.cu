@@ -7,7 +7,7 @@
 #include "runtime/cuda/launch.h"
 #include "runtime/cuda/types.cuh"
 
-namespace trencadis::ladder {
+namespace trencadis {
 
 namespace {
 
@@ -36,4 +36,4 @@ void matmul_naive(cudaStream_t stream, View c, ConstView a, ConstView b, int64_t
   });
 }
 
-}  // namespace trencadis::ladder
+}  // namespace trencadis

@@ -14,7 +14,7 @@
 #include "runtime/cuda/ladder/matmul.h"
 #include "runtime/cuda/launch.h"
 
-namespace trencadis::ladder {
+namespace trencadis {
 
 namespace {
 
@@ -96,4 +96,4 @@ void matmul_tensor_core(cudaStream_t stream, View c, ConstView a, ConstView b, i
          K % kGroup<T> == 0 && aligned16(left, right));
 }
 
-}  // namespace trencadis::ladder
+}  // namespace trencadis

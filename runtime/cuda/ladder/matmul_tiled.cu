@@ -17,7 +17,7 @@
 #include "runtime/cuda/launch.h"
 #include "runtime/cuda/types.cuh"
 
-namespace trencadis::ladder {
+namespace trencadis {
 
 namespace {
 
@@ -66,4 +66,4 @@ void matmul_tiled(cudaStream_t stream, View c, ConstView a, ConstView b, int64_t
   });
 }
 
-}  // namespace trencadis::ladder
+}  // namespace trencadis

@@ -232,7 +232,7 @@ def main():
         parser.error("ROOT is missing")
     root = os.path.abspath(options.root)
     sources = glob.glob(os.path.join(root, "runtime", "cuda", "**", "*.cu"), recursive=True)
-    flags = ["-I" + root, "-I" + os.path.join(root, "runtime", "cuda"), *flags]
+    flags = ["-I" + root, "-I" + os.path.join(root, "runtime", "cuda", "gpu"), *flags]
     try:
         count, bad = check_sources(nvcc, root, sources, flags, options.cache)
     except RuntimeError as error:
