@@ -1,5 +1,12 @@
 #include "runtime/cudasim/race_context.h"
 
+#if defined(TRENCADIS_SIM_TSAN)
+extern "C" {
+void __tsan_read_range(void* data, unsigned long bytes);
+void __tsan_write_range(void* data, unsigned long bytes);
+}
+#endif
+
 namespace trencadis::cudasim {
 
 #if defined(TRENCADIS_SIM_TSAN)
@@ -8,6 +15,9 @@ namespace {
 constexpr size_t kStackBytes = size_t{1} << 20;
 RaceContext* entered = nullptr;  // for the first words of loop()
 }  // namespace
+
+void about_to_read(const void* data, size_t bytes) { __tsan_read_range(const_cast<void*>(data), bytes); }
+void about_to_write(void* data, size_t bytes) { __tsan_write_range(data, bytes); }
 
 void RaceContext::loop() {
   RaceContext& self = *entered;

@@ -7,6 +7,8 @@
 // seen. In other builds all of this is empty, and work runs on the stack of the host thread.
 #pragma once
 
+#include <cstddef>
+
 #if defined(TRENCADIS_SIM_TSAN)
 #include <functional>
 #include <memory>
@@ -33,6 +35,15 @@ class SyncPoint {
  private:
   [[maybe_unused]] char address_ = 0;
 };
+
+// What the simulator itself is about to do to device memory, where no call of memcpy says so.
+#if defined(TRENCADIS_SIM_TSAN)
+void about_to_read(const void* data, size_t bytes);
+void about_to_write(void* data, size_t bytes);
+#else
+inline void about_to_read(const void*, size_t) {}
+inline void about_to_write(void*, size_t) {}
+#endif
 
 // The thread that a stream is to ThreadSanitizer. Used under the executor's lock.
 class RaceContext {
