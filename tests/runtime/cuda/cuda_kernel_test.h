@@ -217,14 +217,15 @@ Result on_cpu(DType type, Body&& body) {
 
 // -- bounds -----------------------------------------------------------------------------------------------------------
 
-// The largest error of output i, in units of what is allowed: f32_bound times the largest value for the arithmetic, and
-// where the output is bf16, 2^-8 of the value itself for its rounding (to nearest: half of that, and the rest for a
-// tie that the arithmetic's error moved). Infinite where only one of the two is finite, or sizes differ.
-inline double error_ratio(const Result& got, const Result& want, size_t i, double f32_bound) {
+// The largest error of output i, in units of what is allowed: for the arithmetic f32_bound times the largest value (or
+// `scale`, if that is larger: where terms cancel, errors are those of the terms), and where the output is bf16, 2^-8 of
+// the value itself for its rounding (to nearest: half of that; the rest for a tie that the arithmetic's error moved).
+// Infinite where only one of the two is finite, or sizes differ.
+inline double error_ratio(const Result& got, const Result& want, size_t i, double f32_bound, double scale = 0) {
   const std::vector<float> a = got.values(i), b = want.values(i);
   constexpr double kInfinite = std::numeric_limits<double>::infinity();
   if (a.size() != b.size()) return kInfinite;
-  double largest = std::numeric_limits<float>::min(), worst = 0;
+  double largest = std::max<double>(scale, std::numeric_limits<float>::min()), worst = 0;
   for (float value : b)
     if (std::isfinite(value)) largest = std::max(largest, std::abs(static_cast<double>(value)));
   for (size_t k = 0; k < a.size(); ++k) {
@@ -235,6 +236,14 @@ inline double error_ratio(const Result& got, const Result& want, size_t i, doubl
     worst = std::max(worst, std::abs(x - y) / (f32_bound * largest + rounding));
   }
   return worst;
+}
+
+// Whether output i is what the CPU computed, rounded once if it is bf16: for kernels with one order of operations.
+inline bool same_values(const Result& got, const Result& want, size_t i = 0) {
+  std::vector<float> expected = want.values(i);
+  if (got.type(i) == DType::bf16)
+    for (float& value : expected) value = static_cast<float>(bf16(value));
+  return got.values(i) == expected;
 }
 
 }  // namespace trencadis::test
