@@ -37,10 +37,11 @@ HostThreads::Member::~Member() {
   Executor::instance().progress.notify_all();
 }
 
-void Executor::check_arrival(const Meeting& meeting, int party) const {
-  if (party < 0 || party >= meeting.parties())
-    fail(fmt::format("{}: party {} of {}", meeting.what(), party, meeting.parties()));
-  if (meeting.marks_[static_cast<size_t>(party)]) fail(fmt::format("{}: party {} comes twice", meeting.what(), party));
+void Executor::check_arrival(const Rendezvous& rendezvous, int party) const {
+  if (party < 0 || party >= rendezvous.parties())
+    fail(fmt::format("{}: party {} of {}", rendezvous.what(), party, rendezvous.parties()));
+  if (rendezvous.marks_[static_cast<size_t>(party)])
+    fail(fmt::format("{}: party {} comes twice", rendezvous.what(), party));
 }
 
 void Executor::wait_for(Call& call, const std::shared_ptr<Mark>& mark) {
@@ -84,13 +85,13 @@ std::vector<const CUstream_st*> Executor::blockers(const CUstream_st& stream) co
   const Operation& head = *stream.queue.front();
   for (const auto& mark : head.after)
     if (!mark->done) found.push_back(mark->stream);
-  if (head.meeting)
-    for (const auto& mark : head.meeting->marks_)
+  if (head.rendezvous)
+    for (const auto& mark : head.rendezvous->marks_)
       if (mark && mark->stream->ended + 1 != mark->position) found.push_back(mark->stream);
   return found;
 }
 
-// Whether a walk from stream to stream that blocks it comes to one twice. Meetings that lack a party do not change that:
+// Whether a walk from stream to stream that blocks it comes to one twice. Rendezvous that lack a party do not change that:
 // whoever is still to come cannot undo what others wait for.
 bool Executor::in_circle(const CUstream_st* from) const {
   std::map<const CUstream_st*, bool> closed;  // false: on the path at the moment
@@ -115,10 +116,10 @@ std::string Executor::describe(const CUstream_st& stream) const {
     if (!mark->done)
       text += fmt::format("; waits for operation {} of stream {} ({})", mark->position, mark->stream->number,
                           mark->stream->at(mark->position).what);
-  if (!head.meeting) return text;
-  text += fmt::format(" (as party {} of {}", head.party, head.meeting->parties());
-  for (size_t party = 0; party < head.meeting->marks_.size(); ++party) {
-    const auto& mark = head.meeting->marks_[party];
+  if (!head.rendezvous) return text;
+  text += fmt::format(" (as party {} of {}", head.party, head.rendezvous->parties());
+  for (size_t party = 0; party < head.rendezvous->marks_.size(); ++party) {
+    const auto& mark = head.rendezvous->marks_[party];
     if (!mark)
       text += fmt::format("; party {} has not come", party);
     else if (mark->stream->ended + 1 != mark->position)

@@ -123,11 +123,11 @@ void Executor::append(CUstream_st* stream, std::unique_ptr<Operation> operation)
   mark->position = ++stream->enqueued;
   stream->last = operation->mark = mark;
   operation->enqueued.release();
-  if (Meeting* meeting = operation->meeting.get()) {
-    meeting->marks_[static_cast<size_t>(operation->party)] = mark;
-    ++meeting->arrived_;
+  if (Rendezvous* rendezvous = operation->rendezvous.get()) {
+    rendezvous->marks_[static_cast<size_t>(operation->party)] = mark;
+    ++rendezvous->arrived_;
   }
-  const bool already_needed = operation->meeting && operation->meeting->needed_;
+  const bool already_needed = operation->rendezvous && operation->rendezvous->needed_;
   stream->queue.push_back(std::move(operation));
   if (already_needed) need(*mark);
   ++moves_;
@@ -150,9 +150,9 @@ bool Executor::is_ready(const CUstream_st& stream) const {
     return std::all_of(operation.after.begin(), operation.after.end(), [](const auto& mark) { return mark->done; });
   };
   const Operation& head = *stream.queue.front();
-  if (!head.meeting) return free(head);
-  if (head.meeting->arrived_ < head.meeting->parties()) return false;
-  for (const auto& mark : head.meeting->marks_)
+  if (!head.rendezvous) return free(head);
+  if (head.rendezvous->arrived_ < head.rendezvous->parties()) return false;
+  for (const auto& mark : head.rendezvous->marks_)
     if (mark->stream->ended + 1 != mark->position || !free(*mark->stream->queue.front())) return false;
   return true;
 }
@@ -195,8 +195,8 @@ void Executor::run_work(CUstream_st& stream) {
 }
 
 void Executor::run_head(CUstream_st& stream) {
-  if (stream.queue.front()->meeting) {
-    run_meeting(stream.queue.front()->meeting);
+  if (stream.queue.front()->rendezvous) {
+    run_rendezvous(stream.queue.front()->rendezvous);
   } else {
     stream.context.run([&] {
       begin_head(stream);
@@ -208,9 +208,9 @@ void Executor::run_head(CUstream_st& stream) {
   ++moves_;
 }
 
-void Executor::run_meeting(const std::shared_ptr<Meeting> meeting) {
+void Executor::run_rendezvous(const std::shared_ptr<Rendezvous> rendezvous) {
   std::vector<CUstream_st*> streams;
-  for (const auto& mark : meeting->marks_) streams.push_back(mark->stream);
+  for (const auto& mark : rendezvous->marks_) streams.push_back(mark->stream);
   SyncPoint all;
   for (CUstream_st* stream : streams)
     stream->context.run([&] {
@@ -222,8 +222,8 @@ void Executor::run_meeting(const std::shared_ptr<Meeting> meeting) {
   first.context.run([&] {
     all.acquire();
     first.queue.front()->work = [&] {
-      meeting->body_(*meeting);
-      meeting->body_ = nullptr;
+      rendezvous->body_(*rendezvous);
+      rendezvous->body_ = nullptr;
     };
     run_work(first);
     all.release();
@@ -270,8 +270,8 @@ void Executor::need(const Mark& target) {
     while (stream.needed < mark.position) {
       const Operation& operation = stream.at(++stream.needed);
       for (const auto& earlier : operation.after) todo.push_back(earlier.get());
-      if (!operation.meeting || std::exchange(operation.meeting->needed_, true)) continue;
-      for (const auto& party : operation.meeting->marks_)
+      if (!operation.rendezvous || std::exchange(operation.rendezvous->needed_, true)) continue;
+      for (const auto& party : operation.rendezvous->marks_)
         if (party) todo.push_back(party.get());
     }
   }
@@ -316,12 +316,12 @@ void enqueue(cudaStream_t stream, std::string what, std::function<void()> work) 
   executor.append(executor.resolve(stream, current_device()), std::move(operation));
 }
 
-Meeting::Meeting(std::string what, int parties, Body body)
+Rendezvous::Rendezvous(std::string what, int parties, Body body)
     : what_(std::move(what)), body_(std::move(body)), marks_(static_cast<size_t>(parties)) {
-  CHECK(parties >= 1, "the meeting '{}' has {} parties; give at least one", what_, parties);
+  CHECK(parties >= 1, "the rendezvous '{}' has {} parties; give at least one", what_, parties);
 }
 
-void Meeting::as_party(int party, const std::function<void()>& work) {
+void Rendezvous::as_party(int party, const std::function<void()>& work) {
   if (party == 0) return work();
   SyncPoint there, back;
   there.release();
@@ -339,14 +339,14 @@ void Meeting::as_party(int party, const std::function<void()>& work) {
   if (error) std::rethrow_exception(error);
 }
 
-void enqueue(cudaStream_t stream, std::shared_ptr<Meeting> meeting, int party) {
+void enqueue(cudaStream_t stream, std::shared_ptr<Rendezvous> rendezvous, int party) {
   auto operation = std::make_unique<Operation>();
-  operation->what = meeting->what();
-  operation->meeting = std::move(meeting);
+  operation->what = rendezvous->what();
+  operation->rendezvous = std::move(rendezvous);
   operation->party = party;
   const Executor::Call call(operation->what.c_str());
   Executor& executor = Executor::instance();
-  executor.check_arrival(*operation->meeting, party);
+  executor.check_arrival(*operation->rendezvous, party);
   executor.append(executor.resolve(stream, current_device()), std::move(operation));
 }
 

@@ -48,11 +48,11 @@ void set_schedule(Schedule schedule);  // from the next operation on; also resta
 void enqueue(cudaStream_t stream, std::string what, std::function<void()> work);
 
 // One operation of several streams, a party each: it runs when it is the head of all their queues, and all of them go on
-// after it. A collective is a meeting: every rank brings its stream.
-class Meeting {
+// after it. A collective is a rendezvous: every rank brings its stream.
+class Rendezvous {
  public:
-  using Body = std::function<void(Meeting&)>;
-  Meeting(std::string what, int parties, Body body);
+  using Body = std::function<void(Rendezvous&)>;
+  Rendezvous(std::string what, int parties, Body body);
 
   const std::string& what() const { return what_; }
   int parties() const { return static_cast<int>(marks_.size()); }
@@ -69,7 +69,7 @@ class Meeting {
   std::vector<std::shared_ptr<Mark>> marks_;  // of each party's operation; null: not there yet
 };
 // Appends the party's part to its stream. Each party comes once.
-void enqueue(cudaStream_t stream, std::shared_ptr<Meeting> meeting, int party);
+void enqueue(cudaStream_t stream, std::shared_ptr<Rendezvous> rendezvous, int party);
 
 // Announces host threads (ranks) that will call CUDA, so that a deadlock among them is known at once: when every one that
 // has not ended waits for the device and nothing can run. The announcer makes it, each thread makes a Member first.

@@ -36,7 +36,7 @@ class Executor {
 
   // Appends; the position and mark are filled in. Then lets the schedule run what it wants to.
   void append(CUstream_st* stream, std::unique_ptr<Operation> operation);
-  void check_arrival(const Meeting& meeting, int party) const;
+  void check_arrival(const Rendezvous& rendezvous, int party) const;
   // Blocks until the mark is done (null: at once). The host thread then sees what the stream did.
   void wait_for(Call& call, const std::shared_ptr<Mark>& mark);
   // Whether it is done. If not, one operation that it needs may run: a host that polls gets there, later.
@@ -55,7 +55,7 @@ class Executor {
   CUstream_st* choose(bool only_needed);
   bool step(bool only_needed);  // runs one operation if any can
   void run_head(CUstream_st& stream);
-  void run_meeting(std::shared_ptr<Meeting> meeting);
+  void run_rendezvous(std::shared_ptr<Rendezvous> rendezvous);
   void begin_head(CUstream_st& stream);  // these three: in the stream's context
   void run_work(CUstream_st& stream);
   void end_head(CUstream_st& stream);

@@ -1,4 +1,4 @@
-// The executor: what each schedule runs when, meetings, host functions, copies and memory. What must end the process
+// The executor: what each schedule runs when, rendezvous, host functions, copies and memory. What must end the process
 // (deadlocks, host access to device memory) is among the planted bugs, planted_streams.cpp.
 #include <cuda_runtime_api.h>
 
@@ -171,19 +171,19 @@ TEST_CASE("a host function runs in stream order") {
   CHECK(s.log.text() == "1h2");
 }
 
-TEST_CASE("a meeting runs when all parties are there, after what is before it and before what is after it") {
+TEST_CASE("a rendezvous runs when all parties are there, after what is before it and before what is after it") {
   for (const char* name : {"eager", "lazy", "late", "seed:1", "seed:2", "seed:3"}) {
     CAPTURE(name);
     const WithSchedule with(name);
     Streams s;
-    auto meeting = std::make_shared<Meeting>("meeting", 2, [&s](Meeting& m) {
+    auto rendezvous = std::make_shared<Rendezvous>("rendezvous", 2, [&s](Rendezvous& m) {
       for (int party : {1, 0}) m.as_party(party, [&] { s.log += 'm'; });
     });
     s.put(s.a, '1');
-    enqueue(s.a, meeting, 0);
+    enqueue(s.a, rendezvous, 0);
     s.put(s.a, '2');
     s.put(s.b, 'x');
-    enqueue(s.b, meeting, 1);
+    enqueue(s.b, rendezvous, 1);
     ok(cudaStreamSynchronize(s.a));
     const std::string log = s.log.text();
     CHECK(log.find('1') < log.find("mm"));
@@ -198,10 +198,10 @@ TEST_CASE("ranks as threads meet many times; a thread that waits runs what other
     CAPTURE(name);
     const WithSchedule with(name);
     constexpr int kRanks = 3, kRounds = 50;
-    std::vector<std::shared_ptr<Meeting>> meetings;
+    std::vector<std::shared_ptr<Rendezvous>> rendezvous;
     std::array<int, kRanks> value{};  // each rank's, changed by its own stream
     for (int round = 0; round < kRounds; ++round)
-      meetings.push_back(std::make_shared<Meeting>("sum", kRanks, [&value](Meeting& m) {
+      rendezvous.push_back(std::make_shared<Rendezvous>("sum", kRanks, [&value](Rendezvous& m) {
         int sum = 0;
         for (int r = 0; r < kRanks; ++r) m.as_party(r, [&] { sum += value[static_cast<size_t>(r)]; });
         for (int r = 0; r < kRanks; ++r) m.as_party(r, [&] { value[static_cast<size_t>(r)] = sum % 1000; });
@@ -216,7 +216,7 @@ TEST_CASE("ranks as threads meet many times; a thread that waits runs what other
         ok(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
         for (int round = 0; round < kRounds; ++round) {
           enqueue(stream, "add", [&value, rank] { value[static_cast<size_t>(rank)] += rank; });
-          enqueue(stream, meetings[static_cast<size_t>(round)], rank);
+          enqueue(stream, rendezvous[static_cast<size_t>(round)], rank);
           if (round % 8 == rank) ok(cudaStreamSynchronize(stream));
         }
         ok(cudaStreamSynchronize(stream));
