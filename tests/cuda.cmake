@@ -2,6 +2,7 @@
 # backend is: test_runtime_cuda_sim runs everywhere, test_runtime_cuda on a machine with a GPU (elsewhere it is built and
 # linked, and reports that it was skipped).
 trencadis_test(runtime/cudasim LINK runtime_cudasim)
+include(runtime/cudasim/planted/planted_streams.cmake)
 
 file(GLOB sources CONFIGURE_DEPENDS runtime/cuda/*.cpp)
 if(sources)
