@@ -8,7 +8,7 @@
 //
 // Rows that do not fit the registers (above 1024 groups: 4096 columns of f32, 8192 of bf16) go to the rung below.
 #include "runtime/cuda/column_sums.cuh"
-#include "runtime/cuda/ladder/layer_norm_backward.h"
+#include "runtime/cuda/ladder/layer_norm_backward_arrays.h"
 
 namespace trencadis {
 
@@ -35,7 +35,7 @@ __global__ void __launch_bounds__(kBlock)
   for (int64_t n = begin; n < end; ++n) {
     const float mean = a.mean[n], rstd = a.rstd[n];
     const T *x_row = a.x + n * a.C, *dy_row = a.dy + n * a.C;
-    Group<T> xh[kGroups], g[kGroups];
+    Group<T> xh[kGroups] = {}, g[kGroups] = {};
     Pair sum = {0, 0};
 #pragma unroll
     for (int j = 0; j < kGroups; ++j) {

@@ -10,12 +10,11 @@ constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 using Totals = std::vector<int64_t>;
 
-struct Shape {
+struct Sizes {
   int64_t N, V;
 };
 // Rows within one group, over two, more than a block's threads have groups; V odd, so that rows start anywhere.
-const std::vector<Shape> kShapes = {{1, 1},  {1, 5},    {5, 15},   {7, 16},  {3, 65},
-                                    {33, 7}, {2, 1024}, {2, 2600}, {3, 5003}};
+const std::vector<Sizes> kSizes = {{1, 1}, {1, 5}, {5, 15}, {7, 16}, {3, 65}, {33, 7}, {2, 1024}, {2, 2600}, {3, 5003}};
 
 Result forward(DType type, bool device, const std::vector<float>& logits, const std::vector<int32_t>& targets,
                int64_t V, const Totals& start = {0, 0, 0}) {
@@ -31,7 +30,7 @@ Result forward(DType type, bool device, const std::vector<float>& logits, const 
 
 TEST_CASE("cross entropy: loss, lse, totals and gradient") {
   for (DType type : kFloatTypes)
-    for (const Shape& s : kShapes) {
+    for (const Sizes& s : kSizes) {
       CAPTURE(s.N);
       CAPTURE(s.V);
       const auto logits = random_floats(s.N * s.V, 1, 8);

@@ -6,16 +6,16 @@ using namespace trencadis::test;
 
 namespace {
 
-struct Shape {
+struct Sizes {
   int64_t B, n;
 };
-const std::vector<Shape> kShapes = {{1, 1}, {2, 5}, {3, 8}, {5, 36}, {1, 1027}, {3, 402}};
+const std::vector<Sizes> kSizes = {{1, 1}, {2, 5}, {3, 8}, {5, 36}, {1, 1027}, {3, 402}};
 
 }  // namespace
 
 TEST_CASE("dropout has the CPU's bits, in place too") {
   for (DType type : kFloatTypes)
-    for (const Shape& s : kShapes)
+    for (const Sizes& s : kSizes)
       for (float probability : {0.0f, 0.1f, 0.5f}) {
         CAPTURE(s.B);
         CAPTURE(s.n);

@@ -6,11 +6,11 @@ using namespace trencadis::test;
 
 namespace {
 
-struct Shape {
+struct Sizes {
   int64_t N, K;
 };
 // Columns around one group, and more than a block's 128 (f32) or 256 (bf16); rows for several chunks of 32.
-const std::vector<Shape> kShapes = {{1, 1}, {1, 40}, {3, 5}, {35, 16}, {70, 12}, {9, 136}, {5, 261}, {4, 300}};
+const std::vector<Sizes> kSizes = {{1, 1}, {1, 40}, {3, 5}, {35, 16}, {70, 12}, {9, 136}, {5, 261}, {4, 300}};
 
 // exp of two libraries within 2 ulp of each other, and a few more operations.
 constexpr double kBound = 1e-6;
@@ -19,7 +19,7 @@ constexpr double kBound = 1e-6;
 
 TEST_CASE("bias_gelu") {
   for (DType type : kFloatTypes)
-    for (const Shape& s : kShapes) {
+    for (const Sizes& s : kSizes) {
       CAPTURE(s.N);
       CAPTURE(s.K);
       const auto x = random_floats(s.N * s.K, 1, 6), bias = random_floats(s.K, 2);
@@ -33,7 +33,7 @@ TEST_CASE("bias_gelu") {
 
 TEST_CASE("bias_gelu_backward: dx, in place too; dbias written, added to, or frozen") {
   for (DType type : kFloatTypes)
-    for (const Shape& s : kShapes) {
+    for (const Sizes& s : kSizes) {
       CAPTURE(s.N);
       CAPTURE(s.K);
       const auto x = random_floats(s.N * s.K, 3, 6), bias = random_floats(s.K, 4), dy = random_floats(s.N * s.K, 5);
