@@ -36,3 +36,25 @@ if(sources)
     set_tests_properties(runtime_cuda PROPERTIES LABELS "unit;quick;gpu" SKIP_RETURN_CODE 77 TIMEOUT 600)
   endif()
 endif()
+
+# What a compiler can prove about the kernels without a GPU, and the program that times the kernel ladders where there is
+# one (tests/bench/cuda_ladder.py).
+find_package(Python3 REQUIRED COMPONENTS Interpreter)
+add_test(NAME check_cuda_ladder_table_self_test
+         COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/bench/cuda_ladder.py --self-test)
+set_tests_properties(check_cuda_ladder_table_self_test PROPERTIES LABELS "check;quick")
+if(TRENCADIS_NVCC)
+  set(budget Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/runtime/cuda/ptxas_budget.py --nvcc ${TRENCADIS_NVCC})
+  add_test(NAME check_ptxas_budget_self_test COMMAND ${budget} --self-test)
+  add_test(NAME check_ptxas_budget
+           COMMAND ${budget} ${CMAKE_SOURCE_DIR} --cache ${CMAKE_BINARY_DIR}/ptxas_budget -- -DFMT_USE_CONSTEXPR=1
+                   "-I$<JOIN:$<TARGET_PROPERTY:fmt::fmt,INTERFACE_INCLUDE_DIRECTORIES>,;-I>"
+           COMMAND_EXPAND_LISTS)
+  set_tests_properties(check_ptxas_budget check_ptxas_budget_self_test PROPERTIES
+    LABELS check SKIP_RETURN_CODE 77 TIMEOUT 900)
+  set_tests_properties(check_ptxas_budget PROPERTIES PROCESSORS 2)
+
+  add_executable(cuda_ladder bench/cuda_ladder.cpp)
+  target_link_libraries(cuda_ladder PRIVATE trencadis_flags runtime_cuda)
+  set_target_properties(cuda_ladder PROPERTIES LINKER_LANGUAGE CXX)
+endif()
