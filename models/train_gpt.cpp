@@ -4,10 +4,10 @@
 
 #include "dist/mpi/mpi_communicator.h"
 #include "dist/mpi/mpi_environment.h"
+#include "models/devices/choose_device.h"
 #include "models/trainer/plan_report.h"
 #include "models/trainer/report/page.h"
 #include "models/trainer/trainer.h"
-#include "runtime/cpu/backend.h"
 
 namespace {
 
@@ -82,17 +82,20 @@ int main(int argc, char** argv) {
       Progress progress(rank == 0 ? options.progress : "off", options.max_steps, under_mpirun);
       if (!cores.warning.empty()) progress.note("warning: " + cores.warning);
       for (const std::string& note : notes) progress.note(note);
-      CpuOptions cpu;
-      cpu.threads = options.threads > 0 ? static_cast<int>(options.threads) : cores.threads;
-      progress.note(fmt::format("cpu: {} thread{} a rank", cpu.threads, cpu.threads > 1 ? "s" : ""));
-      Context context(make_cpu_backend(cpu));
+      RankDevice device = choose_device(options, *world, cores.threads);
+      progress.note(device.description);
+      Context context(std::move(device.backend));
       CommOptions comm;
       comm.timeout_seconds = static_cast<double>(options.timeout);
       AbortFlag abort{false};
-      const auto group = make_mpi_world(comm, &abort, &context);
+      // Device memory travels through `group`; on the CPU that is the communicator of the hosts.
+      const auto hosts = make_mpi_world(comm, &abort, device.gpus ? nullptr : &context);
+      std::unique_ptr<Communicator> gpus;
+      if (device.gpus) gpus = device.gpus->make_group(context, *hosts, comm, &abort);
+      Communicator& group = gpus ? *gpus : *hosts;
       std::unique_ptr<Trainer> trainer;
       try {
-        trainer = std::make_unique<Trainer>(options, context, *group, *group, progress, resumed ? &*resumed : nullptr);
+        trainer = std::make_unique<Trainer>(options, context, *hosts, group, progress, resumed ? &*resumed : nullptr);
         trainer->run();
       } catch (const std::exception& e) {
         if (!all_ranks_know(e)) abort = true;  // collectives that still wait for other ranks give up

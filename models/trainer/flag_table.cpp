@@ -232,13 +232,8 @@ std::vector<Flag> build_table() {
     if (flag.group == "Planning") flag.command_line_only = true;
 
   t.group("Run");
-  Flag& device = t.add("device", "cpu|cuda", "where to compute");
-  device.set = [](O& options, const std::string& shown, const std::string& value) {
-    if (value == "cuda") throw UsageError(fmt::format("{}: this build has no CUDA; use --device cpu", shown));
-    if (value != "cpu") wrong_value(shown, value, "cpu, cuda");
-    options.device = value;
-  };
-  device.get = [](const O& options) { return options.device; };
+  t.choice("device", "auto|cpu|cuda", &O::device, "where to compute; auto: on a GPU where there is one");
+  t.on_off("tf32", &O::tf32, "cuda: products on tensor cores, which round their factors to 10 bits");
   t.integer("threads", &O::threads, 0, 10'000, "compute threads per rank; 0: its share of the cores it may use");
   t.integer("seed", &O::seed, 0, std::numeric_limits<int64_t>::max(), "of weights, order of data, dropout and samples");
   t.text("out-dir,o", "DIR", &O::out_dir, "where the run writes");

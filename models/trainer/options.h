@@ -60,7 +60,8 @@ struct TrainOptions {
   bool activation_checkpointing = false;
 
   // Run
-  std::string device = "cpu";
+  std::string device = "auto";  // auto, cpu, cuda
+  bool tf32 = false;
   int64_t threads = 0;  // per rank; 0: the rank's share of the cores it may use
   int64_t seed = 1337;
   std::string out_dir = "out";

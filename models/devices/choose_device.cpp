@@ -1,0 +1,69 @@
+#include "models/devices/choose_device.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "models/trainer/launch.h"
+#include "runtime/cpu/backend.h"
+
+namespace trencadis {
+
+namespace {
+
+// Ranks of this host below this one: the number of its GPU, and whether that is more GPUs than there are.
+int rank_on_host(Communicator& world) {
+  char name[256] = {};
+  gethostname(name, sizeof name - 1);
+  const std::vector<std::string> hosts = exchange_texts(world, name);
+  return static_cast<int>(
+      std::count(hosts.begin(), hosts.begin() + world.rank(), hosts[static_cast<size_t>(world.rank())]));
+}
+
+}  // namespace
+
+RankDevice choose_device(const TrainOptions& options, Communicator& world, int threads) {
+  const std::string remedy = "; use --device cpu";
+  RankDevice device;
+  // auto is settled by what all hosts have.
+  std::vector<int64_t> in_sight = {options.device == "cuda" || (options.device == "auto" && gpu_in_sight())};
+  in_sight = exchange_words(world, in_sight, "GPUs in sight");
+  const bool wanted = *std::min_element(in_sight.begin(), in_sight.end()) != 0;
+  std::string why;
+  if (wanted) device.gpus = gpu_support(why);
+  const bool usable = device.gpus && device.gpus->device_count() > 0;
+  if (wanted && why.empty() && !usable) why = "there is no GPU that CUDA can use";
+  const std::vector<int64_t> all_usable = exchange_words(world, {usable}, "GPUs that can be used");
+  if (options.device == "cuda")
+    on_all_ranks(world, [&] {
+      if (!usable) throw UsageError("--device cuda: " + why + remedy);
+    });
+  if (!wanted || *std::min_element(all_usable.begin(), all_usable.end()) == 0) {
+    on_all_ranks(world, [&] {
+      if (options.tf32) throw UsageError("--tf32 is about GPUs, and this run is on the CPU; leave it out");
+    });
+    CpuOptions cpu;
+    cpu.threads = options.threads > 0 ? static_cast<int>(options.threads) : threads;
+    device.gpus = nullptr;
+    device.backend = make_cpu_backend(cpu);
+    device.description = fmt::format("cpu: {} thread{} a rank", cpu.threads, cpu.threads > 1 ? "s" : "");
+    return device;
+  }
+  const int local = rank_on_host(world);
+  device.gpus->start(world);
+  on_all_ranks(world, [&] {
+    GpuOptions gpu;
+    if (local >= device.gpus->device_count())
+      throw UsageError(fmt::format(
+          "this host has {} GPU{}, and rank {} is its rank number {}; start no more ranks a host "
+          "than it has GPUs, or use --device cpu",
+          device.gpus->device_count(), device.gpus->device_count() > 1 ? "s" : "", world.rank(), local + 1));
+    gpu.device = local;
+    gpu.tf32 = options.tf32;
+    device.backend = device.gpus->make_backend(gpu);
+    device.description = fmt::format("cuda: {}, one GPU a rank", device.gpus->device_name(local));
+  });
+  return device;
+}
+
+}  // namespace trencadis
