@@ -76,6 +76,7 @@ int main(int argc, char** argv) {
         if (rank == 0) fmt::print("{}", plan_report(plan_request(options, size)));
         return 0;
       }
+      const StopSignals signals;  // a request to end may come while checkpoints are checked or the data is opened
       std::vector<std::string> notes;
       const std::optional<FoundCheckpoint> resumed = resume_run(options, *world, notes);
       const CoreShare cores = share_cores(*world);

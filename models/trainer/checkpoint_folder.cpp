@@ -1,15 +1,18 @@
 #include "models/trainer/checkpoint_folder.h"
 
 #include <fcntl.h>
-#include <stdio.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <sstream>
+#include <thread>
 
 #include "runtime/check.h"
 
@@ -20,6 +23,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* kPartial = ".partial";
+constexpr const char* kReplaced = ".replaced";
 constexpr const char* kIndex = "/index.json";
 
 [[noreturn]] void fail(const std::string& path, const char* what, int error) {
@@ -72,8 +76,24 @@ void rename_over(const std::string& from, const std::string& to) {
 
 std::string join(const std::string& folder, const std::string& name) { return folder + "/" + name; }
 
-bool is_checkpoint_name(const std::string& name) {
-  return name.starts_with("step-") && name.size() >= 13 && name.find_first_not_of("0123456789", 5) == std::string::npos;
+bool is_checkpoint_name(std::string_view name) {
+  if (name.ends_with(kReplaced)) name.remove_suffix(std::strlen(kReplaced));
+  return name.starts_with("step-") && name.size() >= 13 && name.find_first_not_of("0123456789", 5) == name.npos;
+}
+
+// A folder that takes long to remove first gets a name under which it passes for no checkpoint, and under which the next
+// save clears it away should this process die. A note in case of failure.
+std::optional<std::string> remove_folder(const std::string& folder) {
+  std::error_code error;
+  std::string doomed = folder;
+  if (!folder.ends_with(kPartial)) {
+    doomed += kPartial;
+    fs::remove_all(doomed, error);
+    fs::rename(folder, doomed, error);
+  }
+  if (!error) fs::remove_all(doomed, error);
+  if (!error) return std::nullopt;
+  return fmt::format("{}: could not be removed: {}", folder, error.message());
 }
 
 }  // namespace
@@ -104,7 +124,7 @@ CheckpointListing list_checkpoints(const std::string& out_dir) {
   for (const std::string& name : names) {
     const std::string path = join(out_dir, name);
     if (name.starts_with("step-") && name.ends_with(kPartial)) {
-      listing.ignored.push_back(path + ": never finished; the run ended while it was saved");
+      listing.ignored.push_back(path + ": not complete; the run ended while it was saved or removed");
     } else if (is_checkpoint_name(name)) {
       try {
         listing.candidates.push_back(read_candidate(path));
@@ -129,7 +149,7 @@ std::string begin_checkpoint(const std::string& out_dir, int64_t step) {
   return partial;
 }
 
-std::vector<std::string> finish_checkpoint(const std::string& out_dir, const CheckpointIndex& index) {
+std::vector<std::string> finish_checkpoint(const std::string& out_dir, CheckpointIndex index) {
   const std::string name = checkpoint_name(index.step), place = join(out_dir, name), partial = place + kPartial;
   for (const CheckpointFile& file : index.files) {
     std::error_code error;
@@ -142,40 +162,33 @@ std::vector<std::string> finish_checkpoint(const std::string& out_dir, const Che
                       error ? "cannot be seen from rank 0: " + error.message()
                             : fmt::format("has {} of {} bytes as seen from rank 0", size, file.bytes)));
   }
+  for (const CheckpointCandidate& other : list_checkpoints(out_dir).candidates)
+    index.saved_at = std::max(index.saved_at, other.index.saved_at + 1);
   write_synced(partial + kIndex, to_json(index));
   sync_folder(partial);
 
   std::vector<std::string> notes;
-  std::string aside;
+  std::string replaced;
   if (fs::exists(place)) {
-    // What stands there may be complete and is not to be lost: both change names at once, or neither.
+    // What stands there may be complete: it is a checkpoint under its other name as well, until the new one is there.
+    std::string aside = replaced = place + kReplaced;
     try {
-      const CheckpointIndex old = read_candidate(place).index;
-      if (old.run != index.run) aside = fmt::format("{}.of-run-{}", place, old.run);
+      const std::string run = read_candidate(place).index.run;
+      if (run != index.run) {
+        replaced.clear();
+        aside = fmt::format("{}.of-run-{}", place, run);
+        notes.push_back(fmt::format("{} was a checkpoint of another training; it is {} from here on", place, aside));
+      }
     } catch (const DataError&) {
     }
-    if (::renameat2(AT_FDCWD, partial.c_str(), AT_FDCWD, place.c_str(), RENAME_EXCHANGE) != 0) {
-      if (errno != EINVAL && errno != ENOSYS) fail(place, "cannot be replaced", errno);
-      // A file system that cannot exchange: the old one waits under another name.
-      const std::string old = place + ".replaced";
-      std::error_code ignored;
-      fs::remove_all(old, ignored);
-      rename_over(place, old);
-      rename_over(partial, place);
-      rename_over(old, partial);
-    }
-    std::error_code error;
-    if (aside.empty()) {
-      fs::remove_all(partial, error);
-    } else {
-      fs::remove_all(aside, error);
-      fs::rename(partial, aside, error);
-      notes.push_back(fmt::format("{} was a checkpoint of another training; it is {} from here on", place, aside));
-    }
-  } else {
-    rename_over(partial, place);
+    std::error_code ignored;
+    fs::remove_all(aside, ignored);
+    rename_over(place, aside);
   }
+  rename_over(partial, place);
   sync_folder(out_dir);
+  if (!replaced.empty())
+    if (std::optional<std::string> note = remove_folder(replaced)) notes.push_back(*std::move(note));
 
   const std::string latest = join(out_dir, "latest");
   write_synced(latest + ".new", name + "\n");
@@ -200,14 +213,32 @@ std::vector<std::string> prune_checkpoints(const std::string& out_dir, const std
     const std::string name = entry->path().filename().string();
     if (name.starts_with("step-") && name.ends_with(kPartial)) doomed.push_back(join(out_dir, name));
   }
-  for (const std::string& folder : doomed) {
-    // Without its index a folder that is half removed passes for no checkpoint.
-    fs::remove(folder + kIndex, error);
-    fs::remove_all(folder, error);
-    if (error) notes.push_back(fmt::format("{}: could not be removed: {}", folder, error.message()));
-  }
+  for (const std::string& folder : doomed)
+    if (std::optional<std::string> note = remove_folder(folder)) notes.push_back(*std::move(note));
   return notes;
 }
+
+FolderLock::FolderLock(const std::string& folder, double patience) {
+  const std::string path = join(folder, ".lock");
+  descriptor_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (descriptor_ < 0) fail(path, "cannot be opened", errno);
+  using namespace std::chrono;
+  const auto start = steady_clock::now();
+  while (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0) {
+    if (errno == EINTR) continue;
+    if (errno != EWOULDBLOCK) return;  // no locks here
+    if (duration<double>(steady_clock::now() - start).count() >= patience) {
+      ::close(descriptor_);
+      throw DataError(fmt::format(
+          "--out-dir '{}' is in use: another run saves its checkpoints there (it holds {}); wait for its end "
+          "or end it, or choose another --out-dir",
+          folder, path));
+    }
+    std::this_thread::sleep_for(milliseconds(50));
+  }
+}
+
+FolderLock::~FolderLock() { ::close(descriptor_); }
 
 void check_folder_writable(const std::string& folder, const std::string& what) {
   const std::string probe = join(folder, fmt::format(".writable-{}", ::getpid()));

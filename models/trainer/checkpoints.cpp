@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <random>
 
-#include "models/trainer/checkpoint_folder.h"
 #include "models/trainer/launch.h"
 #include "zero/checkpoint/shards.h"
 
@@ -190,6 +189,9 @@ CheckpointSaver::CheckpointSaver(const TrainOptions& options, std::vector<std::p
     if (world.rank() == 0) std::filesystem::create_directories(out_dir_, ignored);
   });
   on_all_ranks(world, [&] { check_folder_writable(out_dir_, "--out-dir"); });
+  on_all_ranks(world, [&] {
+    if (world.rank() == 0) lock_ = std::make_unique<FolderLock>(out_dir_);
+  });
   if (resumed && std::filesystem::path(resumed->folder).parent_path() == std::filesystem::path(out_dir_))
     saved_step_ = resumed->index.step;
   run_ = resumed ? resumed->index.run : exchange_texts(world, random_id()).front();

@@ -6,9 +6,11 @@
 #pragma once
 
 #include <chrono>
+#include <memory>
 #include <optional>
 
 #include "dist/communicator.h"
+#include "models/trainer/checkpoint_folder.h"
 #include "models/trainer/options.h"
 #include "zero/checkpoint/index.h"
 #include "zero/engine.h"
@@ -44,7 +46,7 @@ std::string load_checkpoint(const FoundCheckpoint& found, ZeroEngine& engine, Co
 class CheckpointSaver {
  public:
   // config: the run's flags and values, for the index. resumed: where the run goes on from, or null. Throws where the
-  // out_dir cannot be written to. All but `resumed` must outlive it.
+  // out_dir cannot be written to, or another run saves there. All but `resumed` must outlive it.
   CheckpointSaver(const TrainOptions& options, std::vector<std::pair<std::string, std::string>> config,
                   Communicator& world, Context& context, ZeroEngine& engine, const FoundCheckpoint* resumed);
 
@@ -71,6 +73,7 @@ class CheckpointSaver {
   Communicator& world_;
   Context& context_;
   ZeroEngine& engine_;
+  std::unique_ptr<FolderLock> lock_;  // on rank 0
   std::string run_;
   int64_t saved_step_ = -1;
   Clock::time_point last_save_ = Clock::now();

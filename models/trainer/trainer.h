@@ -48,7 +48,6 @@ class Trainer {
 
   int64_t staging() const { return world_.staging_bytes() + engine_->staging_bytes(); }
 
-  const StopSignals signals_;  // from the start: a request to end may come while the data is opened
   const TrainOptions options_;
   Communicator& world_;
   const bool chief_;  // rank 0

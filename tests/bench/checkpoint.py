@@ -64,14 +64,16 @@ def copies(shards, folder):
 
 
 def write_disk(shards, folder):
-    shutil.rmtree(folder, ignore_errors=True)
-    os.makedirs(folder)
-    one = sum(seconds_of([command]) for command in copies(shards, folder))
-    shutil.rmtree(folder)
-    os.makedirs(folder)
-    two = seconds_of(copies(shards, folder))
-    shutil.rmtree(folder)
-    return {"one dd": one, "two dd": two}
+    def seconds(write):
+        os.makedirs(folder)
+        os.sync()
+        try:
+            return write(copies(shards, folder))
+        finally:
+            shutil.rmtree(folder)
+
+    return {"one dd": seconds(lambda commands: sum(seconds_of([command]) for command in commands)),
+            "two dd": seconds(seconds_of)}
 
 
 def read_disk(shards):
@@ -111,6 +113,11 @@ def save_trencadis(options, folder):
     return {"seconds": seconds, "bytes": megabytes * 1e6}
 
 
+def shards_in(folder):
+    step = os.path.join(folder, "step-00000001")
+    return sorted(os.path.join(step, name) for name in os.listdir(step) if name.endswith(".safetensors"))
+
+
 def load_trencadis(options, folder):
     text = run_trencadis(options, folder, "--resume", "auto")
     seconds, check = said(text, r"loaded \S+: [\d.]+ MB in ([\d.]+) s, of which ([\d.]+) s to check")
@@ -147,27 +154,37 @@ def save_pytorch(options, folder):
 # -- in turns ----------------------------------------------------------------------------------------------------------
 
 
-def measure(options):
-    """One round: {"save": {who: seconds}, "load": {who: seconds}, ...}."""
+def measure(options, number):
+    """One round: {"save": {who: seconds}, "load": {who: seconds}, ...}. The order turns from round to round, for what a
+    disk does may depend on what it did before."""
     ours, theirs = (os.path.join(options.folder, name) for name in ("trencadis", "pytorch"))
-    scratch = os.path.join(options.folder, "dd")
-    forget_files()
-    saved = save_trencadis(options, ours)
-    step = os.path.join(ours, "step-00000001")
-    shards = sorted(os.path.join(step, name) for name in os.listdir(step) if name.endswith(".safetensors"))
-    round_ = {"bytes": saved["bytes"], "save": {"trencadis": saved["seconds"]} | write_disk(shards, scratch)}
-    forget_files()
-    torch = save_pytorch(options, theirs)
-    round_["save"]["pytorch"], round_["pytorch_bytes"], round_["version"] = (
-        torch["seconds"], torch["bytes"], torch["version"])
+    round_ = {"save": {}, "load": {}}
 
-    round_["cold"] = forget_files()
-    round_["load"] = {"two dd": read_disk(shards)}
-    forget_files()
-    loaded = load_trencadis(options, ours)
-    round_["load"]["trencadis"], round_["check"] = loaded["seconds"], loaded["check"]
-    forget_files()
-    round_["load"]["pytorch"] = run_pytorch(options, "load", theirs)["seconds"]
+    def save_here():
+        saved = save_trencadis(options, ours)
+        round_["save"]["trencadis"], round_["bytes"] = saved["seconds"], saved["bytes"]
+        round_["save"] |= write_disk(shards_in(ours), os.path.join(options.folder, "dd"))
+
+    def save_there():
+        saved = save_pytorch(options, theirs)
+        round_["save"]["pytorch"], round_["pytorch_bytes"] = saved["seconds"], saved["bytes"]
+        round_["version"] = saved["version"]
+
+    def load_disk():
+        round_["load"]["two dd"] = read_disk(shards_in(ours))
+
+    def load_here():
+        loaded = load_trencadis(options, ours)
+        round_["load"]["trencadis"], round_["check"] = loaded["seconds"], loaded["check"]
+
+    def load_there():
+        round_["load"]["pytorch"] = run_pytorch(options, "load", theirs)["seconds"]
+
+    for group in ([save_here, save_there], [load_disk, load_here, load_there]):
+        turn = number % len(group)
+        for work in group[turn:] + group[:turn]:
+            round_["cold"] = forget_files()
+            work()
     for folder in (ours, theirs):
         shutil.rmtree(folder)
     return round_
@@ -232,7 +249,7 @@ def main():
     rounds = []
     try:
         for number in range(options.rounds):
-            rounds.append(measure(options))
+            rounds.append(measure(options, number))
             print(f"round {number + 1}: " + "; ".join(
                 f"{what} " + ", ".join(f"{who} {seconds:.2f} s" for who, seconds in rounds[-1][what].items())
                 for what in ("save", "load")), file=sys.stderr, flush=True)

@@ -121,8 +121,8 @@ class TwoHosts(TrainGptCase):
 
     def plug_in(self):
         """Host beta, and the cable to it."""
-        beta = subprocess.Popen(["unshare", "--net", "--uts", "sh", "-c", "hostname beta && echo up && exec sleep 1000"],
-                                stdout=subprocess.PIPE, text=True)
+        script = "hostname beta && echo up && exec sleep 1000"
+        beta = subprocess.Popen(["unshare", "--net", "--uts", "sh", "-c", script], stdout=subprocess.PIPE, text=True)
         self.host = beta
         self.assertEqual(beta.stdout.readline(), "up\n")
         self.beta = os.readlink(f"/proc/{beta.pid}/ns/net")
@@ -142,7 +142,7 @@ class TwoHosts(TrainGptCase):
         self.host.wait()
         self.host.stdout.close()
         run("ip link delete docker0")
-        subprocess.run(["ip", "link", "delete", "eth0"], capture_output=True, check=False)  # gone with beta, or about to
+        subprocess.run(["ip", "link", "delete", "eth0"], capture_output=True, check=False)  # may be gone
 
     def kill_beta(self):
         for pid in processes_of(self.beta):
