@@ -2,7 +2,6 @@
 #include "runtime/cudasim/warp.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "runtime/cudasim/sanitizers.h"
 #include "runtime/cudasim/scheduler.h"
@@ -18,10 +17,6 @@ struct WarpMeeting {
   Thread* lane[kWarpSize] = {};
   Thread* first = nullptr;
 };
-
-bool same_place(const Place& a, const Place& b) {
-  return a.line() == b.line() && (a.file_name() == b.file_name() || std::strcmp(a.file_name(), b.file_name()) == 0);
-}
 
 // Which lane a shuffle reads, by CUDA's rules: from outside the segment of `width` lanes a lane gets its own value.
 int source_of(const WarpCall& call, int lane) {
@@ -115,6 +110,10 @@ float tf32(uint32_t bits) { return as_float(bits & 0xffffe000u); }
 void multiply(const WarpMeeting& meeting) {
   const bool bf16 = meeting.first->call.op == WarpOp::mma_bf16;
   const int K = bf16 ? 16 : 8;
+  for (int i = 0; i < kWarpSize; ++i)
+    if (meeting.lane[i] == nullptr)
+      fail_for(*meeting.first, fmt::format("{} needs all 32 lanes of the warp; lane {} has exited or does not exist",
+                                           name_of(meeting.first->call.op), i));
   float a[16][16], b[16][8];  // (16,K), (K,8)
   for (const Thread* thread : meeting.lane) {
     const auto& registers = *static_cast<const Fragments*>(thread->call.fragments);
@@ -257,8 +256,6 @@ uint64_t meet(WarpCall call, const Place& place) {
                             call.mask));
   if (call.width < 1 || call.width > kWarpSize || (call.width & (call.width - 1)) != 0)
     fail(place, fmt::format("{}: the width {} is not 1, 2, 4, 8, 16 or 32", name_of(call.op), call.width));
-  if (call.op >= WarpOp::mma_bf16 && (running_block().gone[me.warp()] != 0))
-    fail(place, fmt::format("{} needs all 32 lanes of the warp; some have exited or do not exist", name_of(call.op)));
   me.state = Thread::State::in_warp;
   me.place = place;
   me.call = call;
