@@ -21,30 +21,8 @@ struct RowChunks {
 };
 
 // out_k = sum over chunks of partials (chunks,K), or out_k + (that sum): a gradient is complete before it is added to
-// another. A block has 32 columns, one a lane; warp w adds chunks w, w + kWarps, ..., then the first adds the warps'.
-template <typename T, int kBlock>
-__global__ void __launch_bounds__(kBlock)
-    add_partials_kernel(T* out, const float* partials, int64_t chunks, int64_t K, bool accumulate) {
-  constexpr int kWarps = kBlock / kWarp;
-  __shared__ SharedArray<float, kBlock> sums;
-  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
-  const int64_t k = static_cast<int64_t>(blockIdx.x) * kWarp + lane;
-  float sum = 0;
-  if (k < K)
-    for (int64_t chunk = warp; chunk < chunks; chunk += kWarps) sum += partials[chunk * K + k];
-  sums[threadIdx.x] = sum;
-  __syncthreads();
-  if (warp == 0 && k < K) {
-    for (int w = 1; w < kWarps; ++w) sum += sums[w * kWarp + lane];
-    out[k] = from_float<T>(accumulate ? to_float(out[k]) + sum : sum);
-  }
-}
-
+// another. T is float or __nv_bfloat16.
 template <typename T>
-void add_partials(cudaStream_t stream, T* out, const float* partials, int64_t chunks, int64_t K, bool accumulate) {
-  constexpr int kBlock = 256;
-  launch(stream, exact_blocks(divide_up(K, kWarp)), kBlock, 0, add_partials_kernel<T, kBlock>, out, partials, chunks, K,
-         accumulate);
-}
+void add_partials(cudaStream_t stream, T* out, const float* partials, int64_t chunks, int64_t K, bool accumulate);
 
 }  // namespace trencadis

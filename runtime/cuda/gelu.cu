@@ -5,6 +5,8 @@
 #include "runtime/cuda/argument.h"
 #include "runtime/cuda/column_sums.cuh"
 #include "runtime/cuda/cuda_kernels.h"
+#include "runtime/cuda/reduce.cuh"
+#include "runtime/cuda/types.cuh"
 
 namespace trencadis {
 

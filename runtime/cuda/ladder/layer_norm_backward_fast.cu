@@ -9,6 +9,8 @@
 // Rows that do not fit the registers (above 1024 groups: 4096 columns of f32, 8192 of bf16) go to the rung below.
 #include "runtime/cuda/column_sums.cuh"
 #include "runtime/cuda/ladder/layer_norm_backward_arrays.h"
+#include "runtime/cuda/reduce.cuh"
+#include "runtime/cuda/types.cuh"
 
 namespace trencadis {
 

@@ -238,6 +238,13 @@ inline double error_ratio(const Result& got, const Result& want, size_t i, doubl
   return worst;
 }
 
+// Whether one number is as it should be: both NaN, equal (infinities too), or close.
+inline bool close(float got, float want, double relative) {
+  if (std::isnan(want)) return std::isnan(got);
+  return got == want || std::abs(static_cast<double>(got) - static_cast<double>(want)) <=
+                            relative * std::abs(static_cast<double>(want));
+}
+
 // Whether output i is what the CPU computed, rounded once if it is bf16: for kernels with one order of operations.
 inline bool same_values(const Result& got, const Result& want, size_t i = 0) {
   std::vector<float> expected = want.values(i);
