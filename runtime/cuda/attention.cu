@@ -1,16 +1,17 @@
 // Causal attention: the backward pass. Forward is ladder/attention_fast.cu; runtime/cpu/attention.cpp is the readable
 // reference of both.
 //
-// Backward makes the tiles of probabilities again, from q, k and lse (Dao et al., "FlashAttention", 2022). Two kernels, so
-// that every sum has one owner and a fixed order: a block per tile of queries for dq, a block per tile of keys for dk and
-// dv. A single kernel would save two products of seven, and need atomic additions to dq in the order in which blocks
-// happen to arrive.
+// Backward makes the tiles of probabilities again, from q, k and lse (Dao et al., "FlashAttention", 2022). Two kernels,
+// so that every sum has one owner and a fixed order: a block per tile of queries for dq, a block per tile of keys for
+// dk and dv. A single kernel would save two products of seven, and need atomic additions to dq in the order in which
+// blocks happen to arrive.
 //
 // Invariants: as in forward, and the tiles of one kind start at multiples of kColumns, as those of the other do.
 #include "device/shared_array.h"
 #include "runtime/cuda/attention_arrays.h"
 #include "runtime/cuda/cuda_kernels.h"
 #include "runtime/cuda/ladder/attention.h"
+#include "runtime/cuda/reduce.cuh"
 
 namespace trencadis {
 
@@ -98,8 +99,8 @@ __global__ void __launch_bounds__(kThreads, 2)
   for (int r = 0; r < kR; ++r) sums.store(dq + s.at(s.q_stride, at.b, 0, at.h), s.q_stride, r, my_row + r, s);
 }
 
-// dv_j = sum_i p_ij do_i; dk_j = sum_i ds_ij q_i: over the query heads that share the key/value head, in ascending order,
-// and in each over tiles of queries from the first that sees a key of this block. Scores are made with keys as rows.
+// dv_j = sum_i p_ij do_i; dk_j = sum_i ds_ij q_i: over the query heads that share the key/value head, ascending, and in
+// each over tiles of queries from the first that sees a key of this block. Scores are made with keys as rows.
 // Grid: B * H_kv * tiles of kBlockRows<kR> keys.
 template <typename T, int kR, int kD>
 __global__ void __launch_bounds__(kThreads, 2)

@@ -30,7 +30,7 @@ inline void check_attention(const char* kernel, const AttentionShape& s) {
         s.dropout.probability);
 }
 
-// The array of `heads` heads at every token, `stride` elements from token to token; its last row may end with its heads.
+// The array of `heads` heads at every token, `stride` elements from token to token. The last row may be shorter.
 template <typename T, typename Void>
 auto* head_array(const char* kernel, const char* name, const detail::BasicView<Void>& v, const AttentionShape& s,
                  int64_t heads, int64_t stride) {

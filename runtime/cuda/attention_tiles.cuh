@@ -1,12 +1,12 @@
-// Tiles of heads: what the kernels of attention.cu are made of.
+// Tiles of heads: what ladder/attention_fast.cu and the backward pass (attention.cu) are made of.
 //
 // A block has 128 threads and owns kRows = 16 * kR rows (queries, or keys when their gradients are summed). Tiles of
 // kColumns rows of the other kind pass by in shared memory. Thread (across, down) = (threadIdx.x % 8, threadIdx.x / 8)
 // computes scores of rows kR*down .. +kR-1 with columns across, across + 8, ...: a row of scores lies in 8 neighbouring
-// lanes, a warp owns 2 * kR * 2 rows, and the tile of probabilities that they share needs no barrier beyond the warp.
+// lanes, a warp owns 4 * kR rows, and the tile of probabilities that they share needs no barrier beyond the warp.
 //
-// Invariants: all of a tile is written, zeros where the array ends, so a product may read all of it; rows in shared memory
-// start at multiples of 16 bytes, and 4 banks further than the row before (vector reads of 8 rows meet no conflict).
+// Invariants: all of a tile is written, zeros where the array ends, so a product may read all of it; rows in shared
+// memory start at multiples of 16 bytes, and 4 banks further than the row before (8 rows read at once do not conflict).
 #pragma once
 
 #include <cuda_bf16.h>

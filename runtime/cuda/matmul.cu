@@ -1,4 +1,4 @@
-// Matrix products through cuBLAS, and the gradient of a bias. How a product is made fast: ladder/matmul_naive.cu and up.
+// Matrix products through cuBLAS, and the gradient of a bias. How a product is made fast: ladder/matmul.h.
 //
 // cuBLAS stores matrices by columns, this project by rows. A matrix by rows is its transpose by columns, so the product
 // asked of cuBLAS is c^T = op(b)^T op(a)^T: operands exchanged, M and N exchanged, each matrix as it lies in memory.
@@ -28,8 +28,8 @@ __global__ void __launch_bounds__(kBlock) fill_rows_kernel(T* y, const T* bias, 
   }
 }
 
-// partials (chunks,K): the sums of dy over the rows of a chunk. A block has kLanes groups of columns by kRows rows at a time;
-// its threads fold at the end, from the first row of threads to the last.
+// partials (chunks,K): the sums of dy over the rows of a chunk. A block has kLanes groups of columns by kRows rows at a
+// time; its threads fold at the end, from the first row of threads to the last.
 constexpr int kLanes = 16, kRows = kBlock / kLanes;
 constexpr int64_t kRowsOfAChunk = 4 * kRows, kMostChunks = 128;
 

@@ -4,8 +4,7 @@
 //   cuda_ladder           measures; exit code 77 where there is no GPU
 //   cuda_ladder --list    the same rows without times, anywhere
 //
-// Products and attention are compared to cuBLAS in the same type, layer norm's backward to a copy of the bytes that it has
-// to move.
+// Products and attention are compared to cuBLAS in the same type, layer norm's backward to a copy of bytes.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -6,9 +6,9 @@
 
 namespace trencadis {
 
-// Starts the copies of rows [row0, row0 + kRows) and columns [k0, k0 + kColumns) of a matrix (rows, K) into `tile`, whose
-// rows start kStride elements apart; outside of the matrix the tile becomes 0. 16 bytes a copy where `aligned` (every row
-// of the matrix starts at a multiple of 16 bytes) and where all of them exist; element by element elsewhere.
+// Starts the copies of rows [row0, row0 + kRows) and columns [k0, k0 + kColumns) of a matrix (rows, K) into `tile`,
+// whose rows start kStride elements apart; outside of the matrix the tile becomes 0. 16 bytes a copy where `aligned`
+// (every row of the matrix starts at a multiple of 16 bytes) and all of them exist; element by element elsewhere.
 // The caller commits, waits, and lets the block meet.
 template <int kRows, int kColumns, int kStride, int kThreads, typename T>
 __device__ void start_tile(T* tile, const T* matrix, int row0, int k0, int rows, int K, bool aligned) {

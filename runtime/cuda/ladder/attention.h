@@ -2,8 +2,8 @@
 //
 //   attention_naive        all scores (B,H,T,T) in global memory: made, normalised, multiplied, by three kernels
 //   attention_tiled        + flash: tiles of keys and values in shared memory, a running maximum and sum for each row
-//   attention_fast         + 4 x 4 scores and a row of sums in registers, 16 bytes a load; ../attention.cu, f32 and bf16
-//   attention_tensor_core  + mma.sync for both products; probabilities go from one to the other in registers (bf16 only)
+//   attention_fast         + 4 x 4 scores and a row of sums in registers, 16 bytes a load: what the backend runs
+//   attention_tensor_core  + mma.sync for both products; probabilities pass between them in registers (bf16 only)
 //
 // o, q, k, v are f32 or all bf16; lse is f32. `scratch` serves the naive rung. Errors: CHECK on types, sizes and shape.
 #pragma once

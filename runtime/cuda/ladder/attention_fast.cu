@@ -2,11 +2,11 @@
 //
 // A block owns 64 queries; tiles of 32 keys and values pass by in shared memory (../attention_tiles.cuh). What is new
 // against rung 2:
-//   registers    A thread makes 4 x 4 scores from 4 + 4 reads of 16 bytes each: 8 reads for 64 multiplications. It holds
-//                4 rows of sums of o, and reads each probability and each value for 4 rows or 4 columns at once.
-//   wide loads   16 bytes from global memory where every row of every head starts at a multiple of 16 bytes.
-//   fewer meetings  Probabilities stay within a warp: __syncwarp, not __syncthreads. Each thread sums l over its own
-//                columns, and the 8 threads of a row add theirs up once, at the end.
+//   registers       A thread makes 4 x 4 scores from 4 + 4 reads of 16 bytes each: 8 reads for 64 multiplications. It
+//                   sums 4 rows of o, and reads a value once for the 4 of them.
+//   wide loads      16 bytes from global memory where every row of every head starts at a multiple of 16 bytes.
+//   fewer meetings  A warp looks for the maxima of 4 rows at a time. Each thread sums l over its own columns, and the 8
+//                   threads of a row add theirs up once, at the end.
 //
 // Invariants:
 //   - Key tile 0 comes first and every query sees key 0, so m is finite whenever the scores are.

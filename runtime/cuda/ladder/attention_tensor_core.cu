@@ -3,7 +3,7 @@
 // A block owns 64 queries, a warp 16 of them: one row of mma results. For each tile of 64 keys a warp makes
 // scores (16,64) = q k^T, turns them into probabilities where they are, and multiplies them by v.
 //
-// What makes it go: the results of an mma lie in the lanes as its left operand does. With g = lane / 4 and t = lane % 4,
+// What makes it go: the results of an mma lie in the lanes as its left operand does. With g = lane / 4, t = lane % 4,
 // a lane has of each (16,8) result: rows g and g + 8, columns 2t and 2t+1; of a (16,16) left operand: the same rows,
 // columns 2t, 2t+1, 2t+8, 2t+9. Two results side by side, rounded to bf16, are the next left operand: the probabilities
 // never leave the registers. A row lies in the 4 lanes of one g, so its maximum takes two shuffles.
@@ -11,12 +11,13 @@
 //   scores, results j, j+1        left operand of p v
 //   |  2t 2t+1 |  2t 2t+1 |  -->  | 2t 2t+1  2t+8 2t+9 |   rows g (and g + 8)
 //
-// The right operand wants pairs of neighbours along the summed index: k does lie so (along D), v does not (along T), so v is
+// The right operand wants pairs of neighbours along the summed index. k lies so (along D), v does not (along T): it is
 // stored transposed.
 #include "device/mma.h"
 #include "device/shared_array.h"
 #include "runtime/cuda/attention_arrays.h"
 #include "runtime/cuda/ladder/attention.h"
+#include "runtime/cuda/reduce.cuh"
 
 namespace trencadis {
 

@@ -2,8 +2,8 @@
 //
 // A block owns 32 queries and 4 warps 8 of them each. Tiles of 32 keys and values pass by in shared memory. For one
 // query, each lane makes the score of one key; the warp finds maximum and sum; then each lane turns to columns of o.
-// A row keeps its maximum m and its sum l so far. When a new tile has a larger maximum m', what was summed with exp(s - m)
-// becomes right by the factor exp(m - m'). So scores never leave the block, and memory is that of q, k, v and o.
+// A row keeps its maximum m and its sum l so far. When a new tile has a larger maximum m', what was summed with
+// exp(s - m) becomes right by the factor exp(m - m'). So scores never leave the block.
 //
 // What still holds it back: two reads of shared memory for each multiplication, as in rung 2 of matrix products.
 #include "device/shared_array.h"

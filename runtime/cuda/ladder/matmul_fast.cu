@@ -3,8 +3,8 @@
 //   registers        A thread makes 8 x 8 results. For each k it reads 8 + 8 operands and multiplies 64 times: shared
 //                    memory, which bound rung 2, is read 1/4 as often for a multiplication.
 //   wide loads       Four operands along K in one load (16 bytes of f32, 8 of bf16).
-//   double buffering Tiles live twice. While one is used, asynchronous copies fill the other: no thread waits for global
-//                    memory, and none carries the next tile through registers.
+//   double buffering Tiles live twice. While one is used, asynchronous copies fill the other: no thread waits for
+//                    global memory, and none carries the next tile through registers.
 //
 // A block of 256 threads makes 128 x 128 results. Thread (x, y) of 16 x 16 has rows y + 16 r and columns x + 16 c:
 // strided, so that eight lanes read eight neighbouring rows of b, whose padding puts them in different banks.

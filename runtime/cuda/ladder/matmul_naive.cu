@@ -1,7 +1,7 @@
 // Rung 1 of matrix products: a thread a result.
 //
-// Each result needs 2 K operands and each of them comes from global memory (or a cache that was lucky): two loads for one
-// multiplication. The machine can multiply some fifty times for each number that it can load.
+// Each result needs 2 K operands and each of them comes from global memory (or a cache that was lucky): two loads for
+// one multiplication. The machine can multiply some fifty times for each number that it can load.
 #include "runtime/cuda/argument.h"
 #include "runtime/cuda/ladder/matmul.h"
 #include "runtime/cuda/launch.h"

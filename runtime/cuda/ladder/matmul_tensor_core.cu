@@ -1,7 +1,7 @@
 // Rung 4 of matrix products: tensor cores (bf16).
 //
 // One mma.sync multiplies (16,16) by (16,8) for a whole warp: 2048 multiplications, spread over the registers of 32
-// lanes. The tiles and the copies are rung 3's; what is new is who holds what. With g = lane / 4 and t = lane % 4, a lane
+// lanes. The tiles and the copies are rung 3's; what is new is who holds what. With g = lane / 4, t = lane % 4, a lane
 // has of a 16 x 16 part of a: rows g and g + 8, columns 2t, 2t+1, 2t+8, 2t+9; of an 8 x 16 part of b (rows of N, as
 // it lies): row g, the same columns; of the results: rows g, g + 8, columns 2t, 2t+1. So each operand is a pair of
 // neighbours in memory: one 32-bit read.

@@ -5,14 +5,14 @@
     ptxas_budget.py --self-test [--nvcc NVCC]                        plants kernels that break each rule
 
 Rules, for every kernel (__global__ function):
-  local memory      none: no stack frame and no spilled registers. An array in "registers" that is indexed by a variable,
-                    or one too many, would go to memory 100 times as far away, and nothing but speed would tell
+  local memory      none: no stack frame and no spilled registers. An array that is indexed by a variable, or a register
+                    too many, would go to memory 100 times as far away, and nothing but speed would tell
   launch bounds     given, so that ptxas may use as many registers as a block of that size leaves, and no more
   registers         a block fits into the 65536 of a multiprocessor: a launch cannot fail for want of them
   shared memory     at most 48 KiB of static arrays (more has to be dynamic, with an opt-in by the host)
 
-Exit code 0: all hold; 1: some do not; 77 (ctest: skipped): no nvcc. With --cache, a file is compiled anew only when it, a
-header under runtime/ or the flags changed.
+Exit code 0: all hold; 1: some do not; 77 (ctest: skipped): no nvcc. With --cache, a file is compiled anew only when it,
+a header under runtime/ or the flags changed.
 """
 
 import argparse
@@ -89,7 +89,7 @@ def complaints(kernel):
     """What is wrong with one kernel on one architecture."""
     found = []
     if kernel["spilled"]:
-        found.append(f"{kernel['spilled']} bytes of registers are spilled: smaller tiles a thread, or looser launch bounds")
+        found.append(f"{kernel['spilled']} bytes of registers are spilled: give a thread smaller tiles, or looser bounds")
     if kernel["stack"]:
         found.append(f"{kernel['stack']} bytes of local memory: an array is indexed by what the compiler does not know")
     if kernel["threads"] is None:
@@ -97,7 +97,8 @@ def complaints(kernel):
     else:
         need = up(kernel["registers"], REGISTER_UNIT) * up(kernel["threads"], WARP)
         if need > REGISTERS:
-            found.append(f"{kernel['registers']} registers for {kernel['threads']} threads are {need}, more than {REGISTERS}")
+            found.append(f"{kernel['registers']} registers for {kernel['threads']} threads are {need}, "
+                         f"more than {REGISTERS}")
     if kernel["shared"] > STATIC_SHARED:
         found.append(f"{kernel['shared']} bytes of static shared memory, more than {STATIC_SHARED}")
     return found

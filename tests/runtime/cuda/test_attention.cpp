@@ -1,5 +1,5 @@
-// attention() and attention_backward() on the device against the CPU's: ragged tiles, head sizes below and at each bound,
-// shared key/value heads, fused buffers, dropout. The CPU's are tested against plain loops in double.
+// attention() and attention_backward() on the device against the CPU's: ragged tiles, head sizes below and at each
+// bound, shared key/value heads, fused buffers, dropout. The CPU's are tested against plain loops in double.
 #include "attention_problem.h"
 
 namespace trencadis::test {
@@ -16,8 +16,8 @@ void compare(const AttentionProblem& p) {
     const bool is_bf16 = type == DType::bf16;
     CAPTURE(is_bf16);
     const Result got = on_device(type, forward), want = on_cpu(type, forward);
-    // Scores are sums of D products of at most 4, times 1/sqrt(D): errors of a few 1e-6 at D = 128, which exp turns into
-    // relative ones of the probabilities.
+    // Scores are sums of D products of at most 4, times 1/sqrt(D): errors of a few 1e-6 at D = 128, which exp turns
+    // into relative ones of the probabilities.
     CHECK(error_ratio(got, want, 0, 1e-5) <= 1);
     CHECK(error_ratio(got, want, 1, 1e-5) <= 1);
 

@@ -41,8 +41,8 @@ TEST_CASE("ladder of attention: tiled") { compare_all(attention_tiled); }
 TEST_CASE("ladder of attention: fast") { compare_all(attention_fast); }
 
 TEST_CASE("ladder of attention: tensor core") {
-  // Probabilities are rounded to bf16: by 2^-9 of each, so of o by 2^-9 of the largest value (below 2, times the factor of
-  // those that dropout keeps). The first query sees one value alone, so the largest output is near the largest value.
+  // Probabilities are rounded to bf16: by 2^-9 of each, so of o by 2^-9 of the largest value (below 2, times the
+  // factor of those that dropout keeps). The first query sees one value alone, so the largest output is near it.
   for (const AttentionProblem& p : kProblems)
     compare(attention_tensor_core, p, DType::bf16, 1.0 / 256 / (1 - static_cast<double>(p.s.dropout.probability)));
 }

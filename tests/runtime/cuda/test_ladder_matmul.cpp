@@ -17,8 +17,8 @@ const std::vector<Product> kProducts = {
     {3, 4, 0},       // a sum of nothing
 };
 
-// A sum of K products of values below 1, in f32: off by at most K * 2^-24 for each of its K roundings, in practice by the
-// square root of that. Relative to the largest result, of the order of sqrt(K) / 3.
+// A sum of K products of values below 1, in f32: off by at most K * 2^-24 for each of its K roundings, in practice by
+// the square root of that. Relative to the largest result, of the order of sqrt(K) / 3.
 constexpr double kBound = 2e-6;
 
 void compare(Matmul& rung, DType type) {

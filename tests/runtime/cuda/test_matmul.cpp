@@ -62,7 +62,7 @@ TEST_CASE("products on the device with TF32: operands lose 13 bits, sums none") 
   CudaKernels kernels(arrays.stream(), with_tf32, arrays.scratch());
   const View c = arrays.values_out(M * N), left = arrays.values_in(a);
   kernels.matmul(c, left, arrays.values_in(b), M, N, K, false, false, false);
-  // Each of the K products, below 1, is off by 2^-11 twice; the errors' signs are random, the largest result is above 4.
+  // Each of the K products, below 1, is off by 2^-11 twice; their signs are random, the largest result is above 4.
   CHECK(error_ratio(arrays.finish(), want, 0, 2e-3) <= 1);
 }
 
