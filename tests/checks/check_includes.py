@@ -48,6 +48,9 @@ BACKEND_USES = {
 EXAMPLES = re.compile(r"(^|/)example_[^/]*\.cpp$")
 
 UPWARD_FROM_ZERO = ["zero", "models", "tests"]
+# Kernels include "device/x.h": nvcc takes it from the first of these, the simulator's build from the second.
+DEVICE_TWINS = ["runtime/cuda/gpu", "runtime/cudasim"]
+DEVICE_USERS = ["runtime/cuda", "runtime/cudasim", "tests/runtime"]
 CUDA_FOLDERS = ["runtime/cuda", "runtime/cudasim", "dist/nccl", "dist/ncclsim", "tests"]
 # (pattern of the header, what it is, folders that may include it). Anything in <> that matches none must be a header of
 # the standard library or of the operating system.
@@ -66,7 +69,8 @@ VENDORS = [
 # C headers of the compiler and of POSIX that are used; the standard library's own have no dot.
 SYSTEM = re.compile(r"(sys|netinet|arpa|linux|net|sanitizer)/\w+\.h$|"
                     r"(unistd|fcntl|signal|pthread|sched|dlfcn|errno|poll|dirent|ucontext|execinfo|immintrin|arm_neon|"
-                    r"cpuid|termios|spawn|time|stdint|stddef|stdio|stdlib|string|math|dirent|glob|ucontext)\.h$")
+                    r"cpuid|termios|spawn|time|stdint|stddef|stdio|stdlib|string|math|dirent|glob|ucontext|cxxabi|elf|"
+                    r"link)\.h$")
 
 INCLUDE = re.compile(r'^\s*#\s*include(?:_next)?\s*(?:"([^"]*)"|<([^>]*)>|(\S.*))')
 
@@ -125,6 +129,9 @@ def check_include(path, name, quoted, known):
     """What is wrong with one include, or None."""
     if quoted or name in known:
         target = name
+        if name.startswith("device/") and any(under(path, folder) for folder in DEVICE_USERS):
+            missing = [f"{twin}/{name}" for twin in DEVICE_TWINS if f"{twin}/{name}" not in known]
+            return f"there is no {missing[0]}" if missing else None
         if under(path, "tests"):  # may also name a neighbour: by the path from itself, or from tests/
             places = [name, posixpath.normpath(posixpath.join(posixpath.dirname(path), name)), "tests/" + name]
             target = next((place for place in places if place in known), name)
@@ -208,6 +215,9 @@ def planted():
         (vendor("dist/mpi/x.cpp", "mpi.h"), None),
         (vendor("runtime/cuda/x.cu", "cuda_runtime.h"), None),
         (vendor("runtime/cudasim/x.h", "cuda_bf16.h"), None),
+        ({**project("runtime/cuda/x.cu", "device/mma.h"), "runtime/cuda/gpu/device/mma.h": "// m\n",
+          "runtime/cudasim/device/mma.h": "// m\n"}, None),
+        (project("runtime/cuda/x.cu", "device/mma.h"), bad("runtime/cuda/x.cu", "there is no runtime/cuda/gpu/device/mma.h")),
         (project("runtime/x.cpp", "autograd/engine.h"), bad("runtime/x.cpp", "may not include")),
         (project("runtime/cpu/x.cpp", "layers/module.h"), bad("runtime/cpu/x.cpp", "may not include")),
         (project("optim/x.cpp", "autograd/engine.h"), bad("optim/x.cpp", "may not include")),

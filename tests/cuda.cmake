@@ -1,0 +1,34 @@
+# Tests of runtime/cudasim and runtime/cuda. The tests of the CUDA backend (runtime/cuda/*.cpp) are built twice, as the
+# backend is: test_runtime_cuda_sim runs everywhere, test_runtime_cuda on a machine with a GPU (elsewhere it is built and
+# linked, and reports that it was skipped).
+trencadis_test(runtime/cudasim LINK runtime_cudasim)
+
+file(GLOB sources CONFIGURE_DEPENDS runtime/cuda/*.cpp)
+if(sources)
+  add_executable(test_runtime_cuda_sim ${sources} $<TARGET_OBJECTS:test_main>)
+  target_link_libraries(test_runtime_cuda_sim PRIVATE trencadis_flags doctest::doctest runtime_cpu runtime_cuda_sim)
+  target_include_directories(test_runtime_cuda_sim PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
+  add_dependencies(unit_tests test_runtime_cuda_sim)
+  add_dependencies(thread_tests test_runtime_cuda_sim)
+  # In every order of threads and blocks; a sanitizer's build needs but one, for it does not wait for bad luck.
+  set(orders forward)
+  if(NOT TRENCADIS_SANITIZE)
+    set(orders forward reverse seed:1)
+  endif()
+  foreach(order ${orders})
+    string(REPLACE ":" "_" suffix ${order})
+    add_test(NAME runtime_cuda_sim_${suffix} COMMAND test_runtime_cuda_sim)
+    set_tests_properties(runtime_cuda_sim_${suffix} PROPERTIES
+      LABELS "unit;quick;threads" ENVIRONMENT "TRENCADIS_SIM_ORDER=${order}" TIMEOUT 600)
+  endforeach()
+
+  if(TRENCADIS_NVCC)
+    add_executable(test_runtime_cuda ${sources} cuda_main.cpp)
+    target_link_libraries(test_runtime_cuda PRIVATE trencadis_flags doctest::doctest runtime_cpu runtime_cuda)
+    target_include_directories(test_runtime_cuda PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
+    set_target_properties(test_runtime_cuda PROPERTIES LINKER_LANGUAGE CXX)
+    add_dependencies(unit_tests test_runtime_cuda)
+    add_test(NAME runtime_cuda COMMAND test_runtime_cuda)
+    set_tests_properties(runtime_cuda PROPERTIES LABELS "unit;quick;gpu" SKIP_RETURN_CODE 77 TIMEOUT 600)
+  endif()
+endif()
