@@ -2,6 +2,8 @@
 # backend is: test_runtime_cuda_sim runs everywhere, test_runtime_cuda on a machine with a GPU (elsewhere it is built and
 # linked, and reports that it was skipped).
 trencadis_test(runtime/cudasim LINK runtime_cudasim)
+add_subdirectory(runtime/cudasim/planted)
+add_subdirectory(runtime/cudasim/planted_streams)
 
 file(GLOB sources CONFIGURE_DEPENDS runtime/cuda/*.cpp)
 if(sources)
@@ -10,16 +12,18 @@ if(sources)
   target_include_directories(test_runtime_cuda_sim PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
   add_dependencies(unit_tests test_runtime_cuda_sim)
   add_dependencies(thread_tests test_runtime_cuda_sim)
-  # In every order of threads and blocks; a sanitizer's build needs but one, for it does not wait for bad luck.
-  set(orders forward)
+  # In every order of threads and blocks, each with another schedule of the streams; a sanitizer's build needs but one, for
+  # it does not wait for bad luck.
+  set(runs forward+lazy)
   if(NOT TRENCADIS_SANITIZE)
-    set(orders forward reverse seed:1)
+    set(runs forward+lazy reverse+late seed:1+eager seed:2+seed:2)
   endif()
-  foreach(order ${orders})
-    string(REPLACE ":" "_" suffix ${order})
+  foreach(run ${runs})
+    string(REGEX REPLACE "[:+]" "_" suffix ${run})
+    string(REPLACE "+" ";TRENCADIS_SIM_SCHEDULE=" order_and_schedule ${run})
     add_test(NAME runtime_cuda_sim_${suffix} COMMAND test_runtime_cuda_sim)
     set_tests_properties(runtime_cuda_sim_${suffix} PROPERTIES
-      LABELS "unit;quick;threads" ENVIRONMENT "TRENCADIS_SIM_ORDER=${order}" TIMEOUT 600)
+      LABELS "unit;quick;threads" ENVIRONMENT "TRENCADIS_SIM_ORDER=${order_and_schedule}" TIMEOUT 600)
   endforeach()
 
   if(TRENCADIS_NVCC)

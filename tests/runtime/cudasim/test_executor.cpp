@@ -1,5 +1,5 @@
 // The executor: what each schedule runs when, rendezvous, host functions, copies and memory. What must end the process
-// (deadlocks, host access to device memory) is among the planted bugs, planted_streams.cpp.
+// (deadlocks, host access to device memory) is among the planted bugs, planted_streams/main.cpp.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
