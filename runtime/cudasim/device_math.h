@@ -8,6 +8,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <numbers>
 #include <type_traits>
 
 // ---- loads and stores with a cache hint
@@ -55,6 +56,9 @@ inline float __saturatef(float x) { return x > 0.0f ? std::min(x, 1.0f) : 0.0f; 
 
 // ---- f64
 inline double rsqrt(double x) { return 1.0 / std::sqrt(x); }
+// Of pi x, the angle in half turns.
+inline double cospi(double x) { return std::cos(std::numbers::pi * x); }
+inline double sinpi(double x) { return std::sin(std::numbers::pi * x); }
 inline double __dadd_rn(double x, double y) { return x + y; }
 inline double __dmul_rn(double x, double y) { return x * y; }
 inline double __fma_rn(double x, double y, double z) { return std::fma(x, y, z); }
