@@ -36,3 +36,46 @@ if(sources)
     set_tests_properties(runtime_cuda PROPERTIES LABELS "unit;quick;gpu" SKIP_RETURN_CODE 77 TIMEOUT 600)
   endif()
 endif()
+
+# What a compiler can prove about the kernels without a GPU, and the program that times the kernel ladders where there is
+# one (tests/bench/cuda_ladder.py).
+find_package(Python3 REQUIRED COMPONENTS Interpreter)
+add_test(NAME check_cuda_ladder_table_self_test
+         COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/bench/cuda_ladder.py --self-test)
+set_tests_properties(check_cuda_ladder_table_self_test PROPERTIES LABELS "check;quick")
+if(TRENCADIS_NVCC)
+  set(budget Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/runtime/cuda/ptxas_budget.py --nvcc ${TRENCADIS_NVCC})
+  add_test(NAME check_ptxas_budget_self_test COMMAND ${budget} --self-test)
+  add_test(NAME check_ptxas_budget
+           COMMAND ${budget} ${CMAKE_SOURCE_DIR} --cache ${CMAKE_BINARY_DIR}/ptxas_budget -- -DFMT_USE_CONSTEXPR=1
+                   "-I$<JOIN:$<TARGET_PROPERTY:fmt::fmt,INTERFACE_INCLUDE_DIRECTORIES>,;-I>"
+           COMMAND_EXPAND_LISTS)
+  set_tests_properties(check_ptxas_budget check_ptxas_budget_self_test PROPERTIES
+    LABELS check SKIP_RETURN_CODE 77 TIMEOUT 900)
+  set_tests_properties(check_ptxas_budget PROPERTIES PROCESSORS 2)
+
+  add_executable(cuda_ladder bench/cuda_ladder.cpp)
+  target_link_libraries(cuda_ladder PRIVATE trencadis_flags runtime_cuda)
+  set_target_properties(cuda_ladder PROPERTIES LINKER_LANGUAGE CXX)
+endif()
+
+# The chapter's example; and the debugger's transcript in it, replayed on a build of it without optimisation.
+trencadis_example(runtime/cudasim/example_sum.cu LINK runtime_cudasim)
+if(NOT TRENCADIS_SANITIZE)
+  add_executable(example_sum_for_gdb ${CMAKE_SOURCE_DIR}/runtime/cudasim/example_sum.cu)
+  target_link_libraries(example_sum_for_gdb PRIVATE trencadis_flags runtime_cudasim)
+  target_compile_options(example_sum_for_gdb PRIVATE -O0 -g)
+  add_dependencies(unit_tests example_sum_for_gdb)
+  add_test(NAME stepping_in_gdb COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/runtime/cudasim/replay_gdb.py
+                                        $<TARGET_FILE:example_sum_for_gdb>
+                                        ${CMAKE_SOURCE_DIR}/runtime/cudasim/stepping.expected)
+  set_tests_properties(stepping_in_gdb PROPERTIES LABELS "unit;quick" SKIP_RETURN_CODE 77 TIMEOUT 120)
+endif()
+
+# Not a test of speed: shared machines vary. It runs, and a reader can run it for longer.
+trencadis_sources_for_simulator(runtime/cudasim/speed/speed.cu)
+add_executable(cudasim_speed runtime/cudasim/speed/speed.cu)
+target_link_libraries(cudasim_speed PRIVATE trencadis_flags runtime_cudasim)
+add_dependencies(unit_tests cudasim_speed)
+add_test(NAME cudasim_speed_runs COMMAND cudasim_speed 0.01)
+set_tests_properties(cudasim_speed_runs PROPERTIES LABELS "unit;quick")

@@ -3,8 +3,8 @@
 
     expect_caught.py PROGRAM BUILD [NAME]      BUILD: release, asan or tsan; NAME: this bug only, with what it prints
 
-bugs.json says which build has to catch what: "all", or the builds by name, with words that the output must hold. Most
-bugs are for more than one: release has the orders, the poison and the checks, asan exact bounds and alignment, tsan races.
+bugs.json says which build has to catch what, and with what words: "all" stands for the builds that it does not name. Each
+is there for something: release for the orders, the poison and the checks, asan for exact bounds and alignment, tsan for races.
 Each broken program runs in several orders of threads and blocks (TRENCADIS_SIM_ORDER) until one run fails; the first that
 fails has to say the words. The right programs must pass in every order.
 """
@@ -32,7 +32,7 @@ def caught(program, name, words, show):
         if result.returncode == 2:
             return "the program does not know it"
         if result.returncode != 0:
-            return None if words in result.stdout else f"order {order}: does not say '{words}' but\n{result.stdout}"
+            return None if words in result.stdout else f"order {order}: does not say '{words}' but\n{result.stdout[:3000]}"
     return "NOT caught"
 
 
@@ -54,7 +54,7 @@ def main():
         print(f"{name}: {wrong}")
 
     for bug in bugs:
-        words = bug.get("all", bug.get(build))
+        words = bug.get(build, bug.get("all"))
         if words is not None and only in (None, bug["name"]):
             judge(bug["name"], caught(program, bug["name"], words, only is not None))
     if only is None:
