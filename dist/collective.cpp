@@ -67,6 +67,42 @@ void check_agreement(std::span<const Fingerprint> by_rank) {
               "for a unit that only some of them run");
 }
 
+namespace {
+// The small side (shard) of a collective may lie in the big one (all) only as this rank's own piece.
+void check_shard(const std::string& label, ConstView all, ConstView shard, int rank, int size) {
+  CHECK(all.dtype == shard.dtype, "\"{}\" on rank {}: {} pieces and a {} shard", label, rank, name_of(all.dtype),
+        name_of(shard.dtype));
+  CHECK(all.size == shard.size * size, "\"{}\" on rank {}: {} elements are not {} pieces of {}", label, rank, all.size,
+        size, shard.size);
+  const auto *a = static_cast<const char*>(all.data), *s = static_cast<const char*>(shard.data);
+  const bool apart = s + shard.bytes() <= a || a + all.bytes() <= s;
+  CHECK(apart || s == a + rank * shard.bytes(), "\"{}\" on rank {}: the shard overlaps the pieces, but is not piece {}",
+        label, rank, rank);
+}
+}  // namespace
+
+void check_all_reduce(ConstView data, const std::string& label) {
+  CHECK(is_reducible(data.dtype), "all_reduce \"{}\" of {}; the types are f32, bf16, f64, i64", label,
+        name_of(data.dtype));
+}
+
+void check_reduce_scatter(ConstView in, ConstView shard, bool accumulate, int rank, int size,
+                          const std::string& label) {
+  CHECK(is_reducible(in.dtype), "reduce_scatter \"{}\" of {}; the types are f32, bf16, f64, i64", label,
+        name_of(in.dtype));
+  check_shard(label, in, shard, rank, size);
+  const bool in_place = shard.size > 0 && shard.data == static_cast<const char*>(in.data) + rank * shard.bytes();
+  CHECK(!(in_place && accumulate), "reduce_scatter \"{}\": a shard inside its own input cannot accumulate", label);
+}
+
+void check_all_gather(ConstView shard, ConstView out, int rank, int size, const std::string& label) {
+  check_shard(label, out, shard, rank, size);
+}
+
+void check_broadcast(int root, int size, const std::string& label) {
+  CHECK(root >= 0 && root < size, "broadcast \"{}\" from rank {} of {}", label, root, size);
+}
+
 // -- arithmetic -------------------------------------------------------------------------------------------------------
 
 namespace {

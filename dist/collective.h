@@ -45,6 +45,12 @@ void check_agreement(std::span<const Fingerprint> by_rank);
 // "rank 2", "ranks 0, 1 and 3"
 std::string name_ranks(std::span<const int> ranks);
 
+// What one rank can check of its own call; throws Error with the label.
+void check_all_reduce(ConstView data, const std::string& label);
+void check_reduce_scatter(ConstView in, ConstView shard, bool accumulate, int rank, int size, const std::string& label);
+void check_all_gather(ConstView shard, ConstView out, int rank, int size, const std::string& label);
+void check_broadcast(int root, int size, const std::string& label);
+
 // -- arithmetic -------------------------------------------------------------------------------------------------------
 
 constexpr bool is_reducible(DType dtype) { return dtype != DType::i32; }

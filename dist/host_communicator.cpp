@@ -19,43 +19,24 @@ HostCommunicator::HostCommunicator(int rank, int size, CommOptions options, cons
 // -- the collectives: check what one rank can check, and put the call on the stream -----------------------------------
 
 void HostCommunicator::all_reduce(View data, ReduceOp op, Stream& stream, CollectiveLabel label) {
-  CHECK(is_reducible(data.dtype), "all_reduce \"{}\" of {}; the types are f32, bf16, f64, i64", label.text,
-        name_of(data.dtype));
+  check_all_reduce(data, label.text);
   if (size_ == 1) return;
   Call call = make_call(CollectiveKind::all_reduce, std::move(label), data.dtype, data.size, op, 0);
   call.out = data;
   enqueue(stream, std::move(call));
 }
 
-namespace {
-// The small side (shard) of a collective may lie in the big one (all) only as this rank's own piece.
-void check_shard(const CollectiveLabel& label, ConstView all, ConstView shard, int rank, int size) {
-  CHECK(all.dtype == shard.dtype, "\"{}\" on rank {}: {} pieces and a {} shard", label.text, rank, name_of(all.dtype),
-        name_of(shard.dtype));
-  CHECK(all.size == shard.size * size, "\"{}\" on rank {}: {} elements are not {} pieces of {}", label.text, rank,
-        all.size, size, shard.size);
-  const auto *a = static_cast<const char*>(all.data), *s = static_cast<const char*>(shard.data);
-  const bool apart = s + shard.bytes() <= a || a + all.bytes() <= s;
-  CHECK(apart || s == a + rank * shard.bytes(), "\"{}\" on rank {}: the shard overlaps the pieces, but is not piece {}",
-        label.text, rank, rank);
-}
-}  // namespace
-
 void HostCommunicator::reduce_scatter(View in, View shard, bool accumulate, Stream& stream, CollectiveLabel label) {
-  CHECK(is_reducible(in.dtype), "reduce_scatter \"{}\" of {}; the types are f32, bf16, f64, i64", label.text,
-        name_of(in.dtype));
-  check_shard(label, in, shard, rank_, size_);
-  const bool in_place = shard.size > 0 && shard.data == static_cast<char*>(in.data) + rank_ * shard.bytes();
-  CHECK(!(in_place && accumulate), "reduce_scatter \"{}\": a shard inside its own input cannot accumulate", label.text);
+  check_reduce_scatter(in, shard, accumulate, rank_, size_, label.text);
   Call call = make_call(CollectiveKind::reduce_scatter, std::move(label), in.dtype, shard.size, ReduceOp::sum, 0);
   call.in = in;
   call.out = shard;
   call.accumulate = accumulate;
-  if (size_ > 1 || !in_place) enqueue(stream, std::move(call));
+  if (size_ > 1 || shard.data != in.data) enqueue(stream, std::move(call));
 }
 
 void HostCommunicator::all_gather(ConstView shard, View out, Stream& stream, CollectiveLabel label) {
-  check_shard(label, out, shard, rank_, size_);
+  check_all_gather(shard, out, rank_, size_, label.text);
   Call call = make_call(CollectiveKind::all_gather, std::move(label), out.dtype, shard.size, ReduceOp::sum, 0);
   call.in = shard;
   call.out = out;
@@ -63,7 +44,7 @@ void HostCommunicator::all_gather(ConstView shard, View out, Stream& stream, Col
 }
 
 void HostCommunicator::broadcast(View data, int root, Stream& stream, CollectiveLabel label) {
-  CHECK(root >= 0 && root < size_, "broadcast \"{}\" from rank {} of {}", label.text, root, size_);
+  check_broadcast(root, size_, label.text);
   if (size_ == 1) return;
   Call call = make_call(CollectiveKind::broadcast, std::move(label), data.dtype, data.size, ReduceOp::sum, root);
   call.out = data;

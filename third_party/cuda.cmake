@@ -2,11 +2,15 @@
 #
 # TRENCADIS_CUDA_HEADERS: whether there are headers; then the target cuda_headers has them, and runtime/cudasim and the
 # CUDA sources are built for the CPU. They come from a CUDA toolkit, else from NVIDIA's packages on PyPI.
+# TRENCADIS_NCCL_HEADER: whether there is nccl.h too; then dist/nccl and dist/ncclsim are built for the simulator.
+# TRENCADIS_NCCL: whether dist/nccl is built for GPUs as well.
 # TRENCADIS_NVCC: nvcc, or empty; with it the same sources are built for GPUs too, except where a sanitizer is on.
 option(TRENCADIS_CUDA "Build the CUDA kernels: for the simulator, and with nvcc where it is found" ON)
 option(TRENCADIS_FETCH_CUDA_HEADERS "Without a CUDA toolkit, fetch NVIDIA's headers from PyPI (about 550 MB pass by)" ON)
 
 set(TRENCADIS_CUDA_HEADERS OFF)
+set(TRENCADIS_NCCL_HEADER OFF)
+set(TRENCADIS_NCCL OFF)
 set(TRENCADIS_NVCC "")
 set(why "TRENCADIS_FETCH_CUDA_HEADERS is off")
 if(TRENCADIS_CUDA)
@@ -33,6 +37,27 @@ if(headers)
   if(CUDAToolkit_FOUND AND CUDAToolkit_NVCC_EXECUTABLE AND NOT TRENCADIS_SANITIZE)
     set(TRENCADIS_NVCC ${CUDAToolkit_NVCC_EXECUTABLE})
   endif()
+  # NCCL is a package of its own; its header may be there without the library, which only GPUs need.
+  find_library(TRENCADIS_NCCL_LIBRARY nccl HINTS ${CUDAToolkit_LIBRARY_DIR})
+  mark_as_advanced(TRENCADIS_NCCL_LIBRARY)
+  if(NOT EXISTS ${headers}/nccl.h)
+    find_path(nccl_headers nccl.h)
+    mark_as_advanced(nccl_headers)
+    if(nccl_headers)
+      target_include_directories(cuda_headers SYSTEM INTERFACE ${nccl_headers})
+    endif()
+  endif()
+  if(EXISTS ${headers}/nccl.h OR nccl_headers)
+    set(TRENCADIS_NCCL_HEADER ON)
+  endif()
+  if(NOT TRENCADIS_NCCL_HEADER)
+    message(STATUS "NCCL: left out are dist/nccl and dist/ncclsim, for want of nccl.h: install libnccl-dev, or NVIDIA's "
+                   "package nvidia-nccl-cu13")
+  elseif(TRENCADIS_NVCC AND TRENCADIS_NCCL_LIBRARY)
+    set(TRENCADIS_NCCL ON)
+  elseif(TRENCADIS_NVCC)
+    message(STATUS "NCCL: for the simulator only, for want of libnccl (Debian: libnccl-dev)")
+  endif()
   if(TRENCADIS_NVCC)
     message(STATUS "CUDA: ${origin}; kernels for the simulator and, by nvcc, for GPUs")
   else()
@@ -45,4 +70,6 @@ else()
   message(STATUS "CUDA: left out are runtime/cuda and runtime/cudasim (TRENCADIS_CUDA is off)")
 endif()
 set(TRENCADIS_CUDA_HEADERS ${TRENCADIS_CUDA_HEADERS} PARENT_SCOPE)
+set(TRENCADIS_NCCL_HEADER ${TRENCADIS_NCCL_HEADER} PARENT_SCOPE)
+set(TRENCADIS_NCCL ${TRENCADIS_NCCL} PARENT_SCOPE)
 set(TRENCADIS_NVCC "${TRENCADIS_NVCC}" PARENT_SCOPE)

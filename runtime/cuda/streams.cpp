@@ -69,7 +69,7 @@ class CudaEventState final : public Event::State {
     return true;
   }
   void wait_on_host() override {
-    CUDA_CHECK(cudaEventSynchronize(event_));
+    pool_->waits().until([&] { return cudaEventQuery(event_); }, [&] { return cudaEventSynchronize(event_); });
     errors_->rethrow_by(works_);
   }
   std::string after_what() const override { return after_what_; }
@@ -119,6 +119,10 @@ CudaStream::CudaStream(std::string name, std::shared_ptr<EventPool> events)
 }
 
 CudaStream::~CudaStream() {
+  try {
+    synchronize();
+  } catch (const std::exception&) {  // whoever needed the work has been told, or does not ask any more
+  }
   cudaStreamSynchronize(handle_);
   cudaStreamDestroy(handle_);
 }
@@ -154,7 +158,7 @@ void CudaStream::wait(const Event& event) {
 }
 
 void CudaStream::synchronize() {
-  CUDA_CHECK(cudaStreamSynchronize(handle_));
+  waits().until([&] { return cudaStreamQuery(handle_); }, [&] { return cudaStreamSynchronize(handle_); });
   errors_->rethrow_by(works_);
 }
 

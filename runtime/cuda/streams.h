@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/cuda/host_waits.h"
 #include "runtime/stream.h"
 
 namespace trencadis {
@@ -34,7 +35,11 @@ class EventPool {
   cudaEvent_t take();
   void give(cudaEvent_t event);  // whoever waits for its last record already does
 
+  // How the host waits for these events and for the streams that record them.
+  HostWaits& waits() { return waits_; }
+
  private:
+  HostWaits waits_;
   std::mutex mutex_;
   std::vector<cudaEvent_t> free_;
 };
@@ -62,6 +67,7 @@ class CudaStream final : public Stream {
   // The stream as what it is; throws Error if it is another device's.
   static CudaStream& of(Stream& stream);
   cudaStream_t handle() const { return handle_; }
+  HostWaits& waits() { return events_->waits(); }
 
   void enqueue(std::string what, std::function<void()> work) override;
   Event record() override;

@@ -151,7 +151,7 @@ bool Executor::is_ready(const CUstream_st& stream) const {
   };
   const Operation& head = *stream.queue.front();
   if (!head.rendezvous) return free(head);
-  if (head.rendezvous->arrived_ < head.rendezvous->parties()) return false;
+  if (head.rendezvous->broken_ || head.rendezvous->arrived_ < head.rendezvous->parties()) return false;
   for (const auto& mark : head.rendezvous->marks_)
     if (mark->stream->ended + 1 != mark->position || !free(*mark->stream->queue.front())) return false;
   return true;
@@ -284,9 +284,28 @@ bool Executor::poll(const std::shared_ptr<Mark>& mark) {
     return true;
   }
   need(*mark);
+  constexpr int kAtATime = 32;
   const DeviceAccess access;
-  if (step(/*only_needed=*/true)) progress.notify_all();
+  int ran = 0;
+  while (ran < kAtATime && !mark->done && step(/*only_needed=*/true)) ++ran;
+  if (ran > 0) progress.notify_all();
   return false;
+}
+
+void Executor::withdraw(Rendezvous& rendezvous, int party) {
+  std::shared_ptr<Mark>& mark = rendezvous.marks_[static_cast<size_t>(party)];
+  if (!mark || mark->done) return;
+  rendezvous.broken_ = true;
+  rendezvous.body_ = nullptr;
+  // What follows may end the rendezvous and its marks.
+  const std::shared_ptr<Mark> own = std::move(mark);
+  own->stream->at(own->position).rendezvous = nullptr;
+  ++moves_;
+  const DeviceAccess access;
+  if (schedule.policy == Schedule::Policy::eager)
+    while (step(false)) {
+    }
+  progress.notify_all();
 }
 
 // ---------------------------------------------------------------------------------------------------- the public face
@@ -337,6 +356,11 @@ void Rendezvous::as_party(int party, const std::function<void()>& work) {
   });
   back.acquire();
   if (error) std::rethrow_exception(error);
+}
+
+void withdraw(Rendezvous& rendezvous, int party) {
+  const Executor::Call call("withdraw()");
+  Executor::instance().withdraw(rendezvous, party);
 }
 
 void enqueue(cudaStream_t stream, std::shared_ptr<Rendezvous> rendezvous, int party) {

@@ -65,11 +65,15 @@ class Rendezvous {
   const std::string what_;
   Body body_;
   int arrived_ = 0;
+  bool broken_ = false;  // a party was taken out
   bool needed_ = false;
   std::vector<std::shared_ptr<Mark>> marks_;  // of each party's operation; null: not there yet
 };
 // Appends the party's part to its stream. Each party comes once.
 void enqueue(cudaStream_t stream, std::shared_ptr<Rendezvous> rendezvous, int party);
+// Takes the party out: its operation, if it has not run, ends without work when its turn comes, and the rendezvous will
+// not take place. The other parties wait until they are taken out as well.
+void withdraw(Rendezvous& rendezvous, int party);
 
 // Announces host threads (ranks) that will call CUDA, so that a deadlock among them is known at once: when every one that
 // has not ended waits for the device and nothing can run. The announcer makes it, each thread makes a Member first.

@@ -37,9 +37,10 @@ class Executor {
   // Appends; the position and mark are filled in. Then lets the schedule run what it wants to.
   void append(CUstream_st* stream, std::unique_ptr<Operation> operation);
   void check_arrival(const Rendezvous& rendezvous, int party) const;
+  void withdraw(Rendezvous& rendezvous, int party);
   // Blocks until the mark is done (null: at once). The host thread then sees what the stream did.
   void wait_for(Call& call, const std::shared_ptr<Mark>& mark);
-  // Whether it is done. If not, one operation that it needs may run: a host that polls gets there, later.
+  // Whether it is done. If not, some operations that it needs may run: a host that polls gets there, later.
   bool poll(const std::shared_ptr<Mark>& mark);
 
   Schedule schedule;

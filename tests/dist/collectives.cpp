@@ -56,7 +56,9 @@ void check_reduce_scatter(Communicator& comm, Stream& stream, int64_t n, bool ac
   if (accumulate) fill<T>(shard, 99);
   for (int64_t i = 0; i < n; ++i) {
     T sum = reduced<T>(comm.size(), first + i, ReduceOp::sum);
-    if (accumulate) {
+    if (accumulate && kAccumulatesTheSum) {
+      sum = combine(value<T>(99, i), sum, ReduceOp::sum);
+    } else if (accumulate) {
       sum = value<T>(99, i);
       for (int r = 0; r < comm.size(); ++r) sum = combine(sum, value<T>(r, first + i), ReduceOp::sum);
     }
@@ -144,6 +146,7 @@ TEST_CASE("sums run in rank order, from the left, onto what is there") {
     const float by_rank[] = {1e8f, -1e8f, 1, 1e8f};
     const float alone[] = {1e8f, 0, 1, 1e8f};     // x0 + x1 + ...
     const float onto_one[] = {1e8f, 0, 1, 1e8f};  // ((1 + x0) + x1) + ...: the first 1 is lost
+    const float one_and_sum[] = {1e8f, 1, 2, 1e8f};
     const float mine = by_rank[comm.rank()];
     const auto last = static_cast<size_t>(comm.size() - 1);
     WorkerStream stream("comm");
@@ -156,7 +159,7 @@ TEST_CASE("sums run in rank order, from the left, onto what is there") {
       comm.reduce_scatter(in.view(), shard.view(), true, stream, kLabel);
       stream.synchronize();
       CHECK(data.as<float>()[n - 1] == alone[last]);
-      CHECK(shard.as<float>()[n - 1] == onto_one[last]);
+      CHECK(shard.as<float>()[n - 1] == (kAccumulatesTheSum ? one_and_sum : onto_one)[last]);
     }
   });
 }

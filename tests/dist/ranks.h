@@ -22,6 +22,9 @@ namespace trencadis::test {
 // bodies have returned. Threads: for groups of 1, 2, 3 and 4. Clears the abort flag first.
 void on_ranks(const CommOptions& options, const std::function<void(Communicator&)>& body, AbortFlag* abort = nullptr);
 
+// How reduce_scatter accumulates here: acc + (x_0 + x_1 + ...), as GPUs do, or ((acc + x_0) + x_1) + ...
+extern const bool kAccumulatesTheSum;
+
 // Small enough that modest buffers are cut into many chunks and messages; a rank that hangs is found before ctest does.
 inline CommOptions cut_small() {
   CommOptions options;

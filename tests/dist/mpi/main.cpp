@@ -67,6 +67,8 @@ REGISTER_REPORTER("rank", 1, RankReporter);
 
 }  // namespace
 
+const bool kAccumulatesTheSum = false;
+
 void on_ranks(const CommOptions& options, const std::function<void(Communicator&)>& body, AbortFlag* abort) {
   if (abort) *abort = false;
   const auto together = make_mpi_world();  // keeps the ranks in one test case, whatever happens to the other one

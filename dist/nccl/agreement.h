@@ -1,0 +1,82 @@
+// Agreement: what ranks tell each other about their calls of NCCL, while NCCL works.
+//
+// NCCL compares nothing: ranks that call different things hang, or give each other the wrong layer's numbers. Comparing
+// before each call, as dist/mpi does, would make the host wait for the slowest rank each time, and the point of streams
+// is that it does not. So the host only writes down its calls, and a thread beside it compares notes with the other
+// ranks' threads over a communicator of the host. When calls differ, or a rank fails, leaves or asks to stop, all ranks
+// know within a moment, and whoever waits for the device is told (NcclCommunicator::check).
+//
+// The ranks write all communicators of one group of ranks into one list. So the order across communicators is compared
+// as well, which NCCL needs to be the same on all ranks.
+//
+// Threads: one host thread per rank uses it. Errors are texts; those that throw say so.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "dist/collective.h"
+
+namespace trencadis {
+
+class Agreement {
+ public:
+  // Collective. `host` is its own alone.
+  Agreement(std::unique_ptr<Communicator> host, const CommOptions& options, const AbortFlag* abort);
+  // Tells the others that this rank makes no more calls, and waits until all say so or one has failed.
+  ~Agreement();
+  Agreement(const Agreement&) = delete;
+  Agreement& operator=(const Agreement&) = delete;
+
+  // Writes down a call; it gets the next number, which its fingerprint then carries.
+  int64_t add(Fingerprint& call);
+  // Blocks until all ranks have made this call and agree. Throws Error when that will not be.
+  void wait_for(const Fingerprint& call);
+  // Makes this rank's failure known to all. The first text stays.
+  void fail(const std::string& text);
+
+  std::string failure() const;  // "" while all is well
+  // Waits up to `seconds` for a failure to be found out.
+  std::string failure_within(double seconds) const;
+  bool agreed(int64_t number) const;
+  std::vector<int> ranks_without(int64_t number) const;  // that have not made this call yet, as far as is known
+  // An Error's text: why this rank stops waiting in a call.
+  std::string gives_up(const Fingerprint& call, const std::string& why) const;
+
+ private:
+  enum class State : int64_t { works, leaves, failed };
+  // What every rank says in a round. It travels as bytes, hence plain members.
+  struct Report {
+    int64_t made = 0;  // calls
+    State state = State::works;
+    char text[240] = {};  // why it failed; ends with 0
+  };
+
+  void run();
+  bool round(std::unique_lock<std::mutex>& lock);  // false: the last one
+  bool compare(std::unique_lock<std::mutex>& lock);
+  void share(std::unique_lock<std::mutex>& lock, const void* own, void* by_rank, size_t bytes);
+  void set_failure(std::string text);
+
+  const std::unique_ptr<Communicator> host_;
+  const CommOptions options_;
+  const AbortFlag* const abort_;
+
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  bool news_ = false, leaves_ = false;
+  std::string failure_;
+  bool failure_is_own_ = false;    // and the others do not know it yet
+  int64_t made_ = 0, agreed_ = 0;  // calls of this rank, and those that all ranks have made alike
+  std::deque<Fingerprint> calls_;  // [agreed_, made_)
+  std::vector<Report> reports_;    // of the last round, by rank
+  std::thread thread_;
+};
+
+}  // namespace trencadis
