@@ -147,7 +147,9 @@ class Checkpoints(TrainGptCase):
         self.assertTrue(any(name.startswith("step-00000008.of-run-") for name in kept))
         self.assertIn("was a checkpoint of another training", text)
         # Nor does auto take the first one's step 10 for the newest.
-        self.assertIn("resumed from out/step-00000008", self.train("-x", 9, "--resume", "auto", "--seed", 2))
+        text = self.train("-x", 9, "--resume", "auto", "--seed", 2)
+        self.assertIn("resumed from out/step-00000008", text)
+        self.assertIn("also holds checkpoints of another training, the newest of them out/step-00000010", text)
         self.train("-x", 2, "-n", "off", "-o", "none")
         self.assertEqual(self.checkpoints("none"), [])
         self.train("-x", 5, "-n", 0, "-o", "end")
