@@ -155,6 +155,17 @@ class Checkpoints(TrainGptCase):
         self.train("-x", 5, "-n", 0, "-o", "end")
         self.assertEqual(self.checkpoints("end"), ["step-00000005"])
 
+    def test_one_run_at_a_time(self):
+        process = self.start([PROGRAM])
+        text = self.train("-x", 2, code=3)
+        self.assertIn("--out-dir 'out' is in use", text)
+        self.train("-x", 2, "-o", "other")
+        process.send_signal(signal.SIGUSR1)
+        code, output = self.finish(process, 30)
+        self.assertEqual(code, 0, output)
+        self.assertGreater(len(self.metrics("out")), 2)  # the second run has not begun them anew
+        self.assertEqual(len(self.checkpoints()), 1)
+
     def test_saving_by_time(self):
         process = self.start(mpirun(2), "-n", "0.005min", "--keep-last", 0, "-z", 2)
         time.sleep(2)
