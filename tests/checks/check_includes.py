@@ -64,8 +64,8 @@ VENDORS = [
     (r"fmt/", "fmt", ["runtime", "autograd", "layers", "optim", "dist", "zero", "models", "tests"]),
 ]
 # C headers of the compiler and of POSIX that are used; the standard library's own have no dot.
-SYSTEM = re.compile(r"(sys|netinet|arpa|linux|net|sanitizer)/\w+\.h$|"
-                    r"(unistd|fcntl|signal|pthread|sched|dlfcn|errno|poll|dirent|ucontext|execinfo|immintrin|arm_acle|arm_neon|"
+SYSTEM = re.compile(r"(sys|netinet|arpa|linux|net|sanitizer)/\w+\.h$|arm_acle\.h$|"
+                    r"(unistd|fcntl|signal|pthread|sched|dlfcn|errno|poll|dirent|ucontext|execinfo|immintrin|arm_neon|"
                     r"cpuid|termios|spawn|time|stdint|stddef|stdio|stdlib|string|math|dirent|glob|ucontext)\.h$")
 
 INCLUDE = re.compile(r'^\s*#\s*include(?:_next)?\s*(?:"([^"]*)"|<([^>]*)>|(\S.*))')
