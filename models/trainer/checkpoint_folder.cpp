@@ -124,7 +124,7 @@ CheckpointListing list_checkpoints(const std::string& out_dir) {
   for (const std::string& name : names) {
     const std::string path = join(out_dir, name);
     if (name.starts_with("step-") && name.ends_with(kPartial)) {
-      listing.ignored.push_back(path + ": not complete; the run ended while it was saved or removed");
+      listing.ignored.push_back(path + ": never finished; the run ended while it was saved, or removed");
     } else if (is_checkpoint_name(name)) {
       try {
         listing.candidates.push_back(read_candidate(path));

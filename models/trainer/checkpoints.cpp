@@ -96,6 +96,14 @@ std::optional<FoundCheckpoint> find_checkpoint(const std::string& resume, const 
     }
   }
   for (const std::string& line : ignored) notes.push_back("ignored: " + line);
+  for (const CheckpointCandidate& other : listing.candidates)
+    if (found && other.index.run != found->index.run) {
+      notes.push_back(
+          fmt::format("{} also holds checkpoints of another training, the newest of them {}; name one to go on "
+                      "from it",
+                      place, other.folder));
+      break;
+    }
   if (!found && !automatic) {
     const std::string why = exchange_texts(world, fmt::format("{}", fmt::join(ignored, "; "))).front();
     throw Agreed<DataError>(

@@ -258,6 +258,7 @@ def main():
         return 1
     finally:
         shutil.rmtree(options.folder, ignore_errors=True)
+    os.makedirs(os.path.dirname(os.path.abspath(options.json)), exist_ok=True)
     with open(options.json, "w", encoding="utf-8") as file:
         json.dump({"machine": machine(), "model": options.model, "rounds": rounds}, file, indent=1)
     about = (f"{machine()['processor']}, {machine()['cores']} cores, PyTorch {rounds[0]['version']}, smallest of "

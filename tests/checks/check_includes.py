@@ -67,7 +67,7 @@ VENDORS = [
     (r"fmt/", "fmt", ["runtime", "autograd", "layers", "optim", "dist", "zero", "models", "tests"]),
 ]
 # C headers of the compiler and of POSIX that are used; the standard library's own have no dot.
-SYSTEM = re.compile(r"(sys|netinet|arpa|linux|net|sanitizer)/\w+\.h$|"
+SYSTEM = re.compile(r"(sys|netinet|arpa|linux|net|sanitizer)/\w+\.h$|arm_acle\.h$|"
                     r"(unistd|fcntl|signal|pthread|sched|dlfcn|errno|poll|dirent|ucontext|execinfo|immintrin|arm_neon|"
                     r"cpuid|termios|spawn|time|stdint|stddef|stdio|stdlib|string|math|dirent|glob|ucontext|cxxabi|elf|"
                     r"link)\.h$")

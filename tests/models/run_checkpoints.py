@@ -160,11 +160,24 @@ class Checkpoints(TrainGptCase):
         self.assertTrue(any(name.startswith("step-00000008.of-run-") for name in kept))
         self.assertIn("was a checkpoint of another training", text)
         # Nor does auto take the first one's step 10 for the newest.
-        self.assertIn("resumed from out/step-00000008", self.train("-x", 9, "--resume", "auto", "--seed", 2))
+        text = self.train("-x", 9, "--resume", "auto", "--seed", 2)
+        self.assertIn("resumed from out/step-00000008", text)
+        self.assertIn("also holds checkpoints of another training, the newest of them out/step-00000010", text)
         self.train("-x", 2, "-n", "off", "-o", "none")
         self.assertEqual(self.checkpoints("none"), [])
         self.train("-x", 5, "-n", 0, "-o", "end")
         self.assertEqual(self.checkpoints("end"), ["step-00000005"])
+
+    def test_one_run_at_a_time(self):
+        process = self.start([PROGRAM])
+        text = self.train("-x", 2, code=3)
+        self.assertIn("--out-dir 'out' is in use", text)
+        self.train("-x", 2, "-o", "other")
+        process.send_signal(signal.SIGUSR1)
+        code, output = self.finish(process, 30)
+        self.assertEqual(code, 0, output)
+        self.assertGreater(len(self.metrics("out")), 2)  # the second run has not begun them anew
+        self.assertEqual(len(self.checkpoints()), 1)
 
     def test_saving_by_time(self):
         process = self.start(mpirun(2), "-n", "0.005min", "--keep-last", 0, "-z", 2)
