@@ -16,7 +16,7 @@ uint64_t block_serial = 0;
 
 namespace {
 
-constexpr size_t kStackBytes = kAddressSanitizer || kThreadSanitizer ? 256 * 1024 : 64 * 1024;
+constexpr size_t kStackBytes = 256 * 1024;  // of addresses; memory for what is touched
 
 Block* block = nullptr;
 Thread* self = nullptr;
