@@ -40,35 +40,35 @@ const char* text_of(int code) {
   }
 }
 
-const std::array<const char*, 3> kSchedules = {"eager", "lazy", "late"};
-constexpr int kSeeds = 8;  // the programs without a bug run under these too
+// Which rank comes first is the host's business, so what one schedule sees of a missing wait may differ from run to run:
+// of the schedules up to the last, one has to see it. ThreadSanitizer sees it under any.
+const std::array<const char*, 8> kSchedules = {"eager",  "lazy",   "late",   "seed:1",
+                                               "seed:2", "seed:3", "seed:4", "seed:5"};
+constexpr size_t kUnseeded = 3;  // what ranks do differently is an Error with its labels under each of these
 struct Row {
   const char* name;
-  std::array<Verdict, 3> seen;  // under kSchedules
-  bool is_race;                 // what ThreadSanitizer is for
-  const char* says;             // part of the output, where it is not numbers
+  Verdict verdict;
+  const char* says;  // part of the output, where it is an Error
 };
-// Missing waits are wrong numbers under lazy, late or both (tests/runtime/cudasim/planted_streams says why), and races to
-// ThreadSanitizer under any schedule. What ranks do differently is an Error with its labels under every schedule.
 const Row kTable[] = {
-    {"none", {passes, passes, passes}, false, ""},
-    {"none_on_one_channel", {passes, passes, passes}, false, ""},
-    {"gather_too_early", {passes, wrong, wrong}, true, ""},
-    {"compute_before_gather", {passes, passes, wrong}, true, ""},
-    {"reduce_too_early", {passes, wrong, passes}, true, ""},
-    {"step_before_reduce", {passes, wrong, wrong}, true, ""},
-    {"released_before_reduced", {passes, wrong, wrong}, true, ""},
-    {"pinned_reused_early", {passes, wrong, wrong}, true, ""},
-    {"result_not_waited_for", {passes, wrong, wrong}, true, ""},
-    {"units_swapped_in_silence", {wrong, wrong, wrong}, false, ""},
-    {"host_reads_device", {touched, touched, touched}, false, "host code touches device memory"},
-    {"counts_differ", {error, error, error}, false, "96 f32"},
-    {"types_differ", {error, error, error}, false, "96 bf16"},
-    {"collective_skipped", {error, error, error}, false, "reduce gradients of h.0"},
-    {"units_swapped", {error, error, error}, false, "gather parameters of h.1"},
-    {"other_order_of_communicators", {error, error, error}, false, "channel 2: reduce gradients of h.0"},
-    {"communicators_exchanged", {error, error, error}, false, "channel 1: gather parameters of h.0"},
-    {"rank_throws", {error, error, error}, false, "an error elsewhere in rank 1"},
+    {"none", passes, ""},
+    {"none_on_one_channel", passes, ""},
+    {"gather_too_early", wrong, ""},
+    {"compute_before_gather", wrong, ""},
+    {"reduce_too_early", wrong, ""},
+    {"step_before_reduce", wrong, ""},
+    {"released_before_reduced", wrong, ""},
+    {"pinned_reused_early", wrong, ""},
+    {"result_not_waited_for", wrong, ""},
+    {"host_reads_device", touched, "host code touches device memory"},
+    {"units_swapped_in_silence", wrong, ""},
+    {"units_swapped", error, "gather parameters of h.1"},
+    {"counts_differ", error, "48 f32"},
+    {"types_differ", error, "96 bf16"},
+    {"collective_skipped", error, "reduce gradients of h.0"},
+    {"other_order_of_communicators", error, "channel 2: reduce gradients of h.0"},
+    {"communicators_exchanged", error, "channel 2: gather parameters of h.0"},
+    {"rank_throws", error, "an error elsewhere in rank 1"},
 };
 
 int run_here() {
@@ -110,25 +110,28 @@ constexpr bool kThreads = false, kGuards = false;
 constexpr bool kThreads = false, kGuards = true;
 #endif
 
+// A race, where there is a sanitizer for it, is one also if the numbers happen to be right.
+bool is_race(const Row& row) { return row.verdict == wrong && std::strcmp(row.name, "units_swapped_in_silence") != 0; }
+
 bool check(const Row& row) {
-  bool as_expected = true;
-  for (size_t i = 0; i < kSchedules.size(); ++i) {
-    if (row.seen[i] == touched && !kGuards) continue;  // only access rights see it
+  if (row.verdict == touched && !kGuards) return true;  // only access rights see it
+  const int wanted = kThreads && is_race(row) ? race : row.verdict;
+  const size_t schedules = row.verdict == passes || row.verdict == wrong ? kSchedules.size() : kUnseeded;
+  bool seen = false, as_expected = true;
+  for (size_t i = 0; i < schedules && !(row.verdict == wrong && seen); ++i) {
     std::string output;
     const int code = run_child(row.name, kSchedules[i], &output);
-    const int wanted = kThreads && row.is_race ? race : row.seen[i];
     std::printf("%-28s %-6s %s\n", row.name, kSchedules[i], text_of(code));
-    if (code == wanted && output.find(row.says) != std::string::npos) continue;
+    if (code == wanted && output.find(row.says) != std::string::npos) {
+      seen = true;
+      continue;
+    }
+    if (row.verdict == wrong && code == passes) continue;  // another schedule sees it
     as_expected = false;
     std::printf("  expected: %s, with \"%s\". Its output:\n%s\n", text_of(wanted), row.says, output.c_str());
   }
-  for (int seed = 0; std::strncmp(row.name, "none", 4) == 0 && seed < kSeeds; ++seed) {
-    std::string output;
-    if (run_child(row.name, ("seed:" + std::to_string(seed)).c_str(), &output) == passes) continue;
-    as_expected = false;
-    std::printf("%-28s seed:%d does not pass:\n%s\n", row.name, seed, output.c_str());
-  }
-  return as_expected;
+  if (!seen) std::printf("  no schedule saw it\n");
+  return seen && as_expected;
 }
 
 }  // namespace

@@ -124,24 +124,25 @@ class Rank {
   }
 
   void micro_batch(bool accumulate) {
-    const bool swaps = (planted("units_swapped") || planted("units_swapped_in_silence")) && odd_;
-    const int first = swaps ? 1 : 0, second = 1 - first;
     Block params[kUnits];
-    params[first] = gather(first);
-    for (const int unit : {first, second}) {
+    // The other rank gathers unit 0 first, and NCCL cannot tell them apart.
+    const bool swaps = odd_ && (planted("units_swapped") || planted("units_swapped_in_silence"));
+    if (swaps) params[1] = gather(1);
+    params[0] = gather(0);
+    for (int unit = 0; unit < kUnits; ++unit) {
       if (!planted("compute_before_gather")) compute().wait(gathered_);
       Block gradient = take(kRanks * kShard);
       kernels().add(view(gradient), view(params[unit]), view(bias_));
       params[unit].reset();
       // The next unit's parameters are fetched while this one's gradients are reduced.
       const bool late = planted("other_order_of_communicators") && odd_;
-      if (unit == first && !late) params[second] = gather(second);
+      if (unit == 0 && !late && !swaps) params[1] = gather(1);
       if (!planted("reduce_too_early")) reduce_->wait(compute().record());
       finish_reduction();
       reduce(unit, gradient, accumulate);
       in_flight_ = std::move(gradient);
       reduced_ = reduce_->record();
-      if (unit == first && late) params[second] = gather(second);
+      if (unit == 0 && late) params[1] = gather(1);
     }
   }
 
