@@ -13,8 +13,7 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
 namespace {
-constexpr int64_t kAtATime = 16;  // calls that are compared in one exchange
-constexpr auto kBehind = 1ms;     // between rounds while some rank has calls to make that others have made
+constexpr auto kBehind = 1ms;  // between rounds while some rank has calls to make that others have made
 constexpr auto kIdle = 20ms;
 }  // namespace
 
@@ -107,9 +106,13 @@ void Agreement::run() {
   std::unique_lock lock(mutex_);
   try {
     while (round(lock)) {
-      const auto most = std::max_element(reports_.begin(), reports_.end(),
-                                         [](const Report& a, const Report& b) { return a.made < b.made; });
-      changed_.wait_for(lock, most->made > agreed_ ? kBehind : kIdle, [&] { return std::exchange(news_, false); });
+      int64_t least = made_, most = made_;
+      for (const Report& report : reports_) {
+        least = std::min(least, report.made);
+        most = std::max(most, report.made);
+      }
+      if (least > agreed_) continue;  // there is more to compare
+      changed_.wait_for(lock, most > agreed_ ? kBehind : kIdle, [&] { return std::exchange(news_, false); });
     }
   } catch (const std::exception& error) {
     if (!lock.owns_lock()) lock.lock();
@@ -122,24 +125,20 @@ void Agreement::set_failure(std::string text) {
   changed_.notify_all();
 }
 
-// by_rank receives every rank's `bytes`. The host goes on meanwhile.
-void Agreement::share(std::unique_lock<std::mutex>& lock, const void* own, void* by_rank, size_t bytes) {
-  InlineStream stream("agreement");
-  const auto words = static_cast<int64_t>(bytes / sizeof(int64_t));
-  lock.unlock();
-  host_->all_gather(ConstView(static_cast<const int64_t*>(own), words),
-                    View(static_cast<int64_t*>(by_rank), words * host_->size()), stream, {"agreement"});
-  lock.lock();
-}
-
 bool Agreement::round(std::unique_lock<std::mutex>& lock) {
-  static_assert(sizeof(Report) % sizeof(int64_t) == 0 && sizeof(Fingerprint) % sizeof(int64_t) == 0);
+  static_assert(sizeof(Report) % sizeof(int64_t) == 0);
   Report own;
   own.made = made_;
   own.state = !failure_.empty() ? State::failed : leaves_ ? State::leaves : State::works;
   failure_.copy(own.text, sizeof own.text - 1);
+  std::copy_n(calls_.begin(), std::min(made_ - agreed_, kAtATime), own.calls);
   std::vector<Report> reports(reports_.size());
-  share(lock, &own, reports.data(), sizeof own);
+  constexpr auto kWords = static_cast<int64_t>(sizeof(Report) / sizeof(int64_t));
+  InlineStream stream("agreement");
+  lock.unlock();  // the host goes on meanwhile
+  host_->all_gather(ConstView(reinterpret_cast<const int64_t*>(&own), kWords),
+                    View(reinterpret_cast<int64_t*>(reports.data()), kWords * host_->size()), stream, {"agreement"});
+  lock.lock();
   reports_ = reports;
 
   for (size_t r = 0; r < reports.size(); ++r)
@@ -147,7 +146,7 @@ bool Agreement::round(std::unique_lock<std::mutex>& lock) {
       set_failure(fmt::format("rank {} failed: {}", r, reports[r].text));
       return false;
     }
-  if (!compare(lock)) return false;
+  if (!compare()) return false;
 
   // A rank that leaves must not have less calls than another one; when all leave there is nothing more to compare.
   int64_t most = 0;
@@ -165,29 +164,23 @@ bool Agreement::round(std::unique_lock<std::mutex>& lock) {
   return !all_leave;
 }
 
-// Compares the calls that all ranks have made. All ranks have the same reports, so they exchange the same number.
-bool Agreement::compare(std::unique_lock<std::mutex>& lock) {
-  int64_t common = reports_[0].made;
+// Compares the calls that all ranks have made and sent.
+bool Agreement::compare() {
+  int64_t common = agreed_ + kAtATime;
   for (const Report& report : reports_) common = std::min(common, report.made);
-  const auto ranks = reports_.size();
-  while (agreed_ < common) {
-    const auto n = static_cast<size_t>(std::min(kAtATime, common - agreed_));
-    const std::vector<Fingerprint> own(calls_.begin(), calls_.begin() + static_cast<int64_t>(n));
-    std::vector<Fingerprint> all(n * ranks), by_rank(ranks);
-    share(lock, own.data(), all.data(), n * sizeof(Fingerprint));
-    for (size_t i = 0; i < n; ++i) {
-      for (size_t r = 0; r < ranks; ++r) by_rank[r] = all[r * n + i];
-      try {
-        check_agreement(by_rank);
-      } catch (const Error& error) {
-        set_failure(error.what());
-        return false;
-      }
-      ++agreed_;
-      calls_.pop_front();
+  std::vector<Fingerprint> by_rank(reports_.size());
+  for (int64_t i = 0; agreed_ < common; ++i) {
+    for (size_t r = 0; r < by_rank.size(); ++r) by_rank[r] = reports_[r].calls[i];
+    try {
+      check_agreement(by_rank);
+    } catch (const Error& error) {
+      set_failure(error.what());
+      return false;
     }
-    changed_.notify_all();
+    ++agreed_;
+    calls_.pop_front();
   }
+  changed_.notify_all();
   return true;
 }
 

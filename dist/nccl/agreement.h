@@ -51,17 +51,18 @@ class Agreement {
 
  private:
   enum class State : int64_t { works, leaves, failed };
+  static constexpr int64_t kAtATime = 4;  // calls that are compared in one round
   // What every rank says in a round. It travels as bytes, hence plain members.
   struct Report {
     int64_t made = 0;  // calls
     State state = State::works;
-    char text[240] = {};  // why it failed; ends with 0
+    char text[240] = {};          // why it failed; ends with 0
+    Fingerprint calls[kAtATime];  // from agreed_ on, as far as they have been made
   };
 
   void run();
   bool round(std::unique_lock<std::mutex>& lock);  // false: the last one
-  bool compare(std::unique_lock<std::mutex>& lock);
-  void share(std::unique_lock<std::mutex>& lock, const void* own, void* by_rank, size_t bytes);
+  bool compare();
   void set_failure(std::string text);
 
   const std::unique_ptr<Communicator> host_;

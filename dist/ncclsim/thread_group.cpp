@@ -59,10 +59,12 @@ ncclResult_t ThreadGroup::issue(int rank, const CollectiveCall& call, Buffers bu
   Library& library = Library::instance();
   const std::lock_guard lock(library.mutex);
   Member& member = members_[static_cast<size_t>(rank)];
-  if (member.aborted || !error_.empty()) return ncclInvalidUsage;
+  if (member.aborted) return ncclInvalidUsage;
   const std::string what = fmt::format("{} #{} of communicator {}", describe(call), member.calls, number_);
-  const std::string disorder = library.order.add(member.device, devices_, number_, what);
-  if (!disorder.empty()) set_error(disorder);
+  if (error_.empty()) {
+    const std::string disorder = library.order.add(member.device, devices_, number_, what);
+    if (!disorder.empty()) set_error(disorder);
+  }
 
   std::shared_ptr<Pending> met = pending(member.calls);
   if (!met) {

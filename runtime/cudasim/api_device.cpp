@@ -46,6 +46,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   std::snprintf(properties->name, sizeof properties->name, "cudasim");
   properties->major = 9;
   properties->minor = 0;
+  properties->pciBusID = device + 1;
   properties->warpSize = 32;
   properties->multiProcessorCount = 4;
   properties->maxThreadsPerBlock = 1024;

@@ -56,7 +56,7 @@ void check_reduce_scatter(Communicator& comm, Stream& stream, int64_t n, bool ac
   if (accumulate) fill<T>(shard, 99);
   for (int64_t i = 0; i < n; ++i) {
     T sum = reduced<T>(comm.size(), first + i, ReduceOp::sum);
-    if (accumulate && kAccumulatesTheSum) {
+    if (accumulate && accumulates_the_sum()) {
       sum = combine(value<T>(99, i), sum, ReduceOp::sum);
     } else if (accumulate) {
       sum = value<T>(99, i);
@@ -159,7 +159,7 @@ TEST_CASE("sums run in rank order, from the left, onto what is there") {
       comm.reduce_scatter(in.view(), shard.view(), true, stream, kLabel);
       stream.synchronize();
       CHECK(data.as<float>()[n - 1] == alone[last]);
-      CHECK(shard.as<float>()[n - 1] == (kAccumulatesTheSum ? one_and_sum : onto_one)[last]);
+      CHECK(shard.as<float>()[n - 1] == (accumulates_the_sum() ? one_and_sum : onto_one)[last]);
     }
   });
 }

@@ -23,7 +23,7 @@ namespace trencadis::test {
 void on_ranks(const CommOptions& options, const std::function<void(Communicator&)>& body, AbortFlag* abort = nullptr);
 
 // How reduce_scatter accumulates here: acc + (x_0 + x_1 + ...), as GPUs do, or ((acc + x_0) + x_1) + ...
-extern const bool kAccumulatesTheSum;
+bool accumulates_the_sum();
 
 // Small enough that modest buffers are cut into many chunks and messages; a rank that hangs is found before ctest does.
 inline CommOptions cut_small() {

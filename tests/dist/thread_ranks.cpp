@@ -24,7 +24,7 @@ void on_threads(int size, const std::function<void(int)>& work) {
 }
 }  // namespace
 
-const bool kAccumulatesTheSum = false;
+bool accumulates_the_sum() { return false; }
 
 void on_ranks(const CommOptions& options, const std::function<void(Communicator&)>& body, AbortFlag* abort) {
   for (int size = 1; size <= 4; ++size) {

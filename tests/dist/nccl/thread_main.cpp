@@ -5,7 +5,7 @@
 
 namespace trencadis::test {
 
-const bool kAccumulatesTheSum = true;
+bool accumulates_the_sum() { return true; }
 
 void on_ranks(const CommOptions& options, const std::function<void(Communicator&)>& body, AbortFlag* abort) {
   for (int size = 1; size <= 3; ++size) {
