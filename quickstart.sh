@@ -19,7 +19,8 @@ Usage: ./quickstart.sh [--np N] [flags of train_gpt]
   --np N    ranks, that is, processes that train together (default $ranks)
   --help    this text
 
-Everything else is passed on to train_gpt, after the flags given here: --preset tiny --max-steps $steps --out-dir $out.
+Everything else is passed on to train_gpt, after the flags given here: --device cpu --preset tiny
+--max-steps $steps --out-dir $out.
 Its own help: build/release/bin/train_gpt --help
 TEXT
 }
@@ -62,7 +63,10 @@ echo "== building build/release/bin/train_gpt (a few minutes the first time)"
 begin=$SECONDS
 mkdir -p build/release
 log=build/release/quickstart.log
-if ! { cmake --preset release && cmake --build build/release -j "$(nproc)" --target train_gpt; } >$log 2>&1 </dev/null; then
+# The CPU's program needs nothing of NVIDIA's: what is not here is not fetched (test.sh fetches it).
+fetch=()
+[ -e build/release/CMakeCache.txt ] || fetch=(-DTRENCADIS_FETCH_CUDA_HEADERS=OFF)
+if ! { cmake --preset release "${fetch[@]}" && cmake --build build/release -j "$(nproc)" --target train_gpt; } >$log 2>&1 </dev/null; then
   tail -n 60 $log >&2
   echo "quickstart.sh: the build failed (all of its output: $log)" >&2
   exit 1
@@ -77,7 +81,7 @@ if [ "$(id -u)" -eq 0 ]; then
 fi
 # --oversubscribe: also with fewer cores than ranks. --bind-to none: train_gpt shares the cores out among its ranks.
 command=(mpirun -np "$ranks" --oversubscribe --bind-to none build/release/bin/train_gpt
-         --preset tiny --max-steps "$steps" --out-dir "$out" "${arguments[@]}")
+         --device cpu --preset tiny --max-steps "$steps" --out-dir "$out" "${arguments[@]}")
 echo "== ${command[*]}"
 "${command[@]}" </dev/null
 
