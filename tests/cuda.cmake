@@ -36,3 +36,24 @@ if(sources)
     set_tests_properties(runtime_cuda PROPERTIES LABELS "unit;quick;gpu" SKIP_RETURN_CODE 77 TIMEOUT 600)
   endif()
 endif()
+
+# The chapter's example; and the debugger's transcript in it, replayed on a build of it without optimisation.
+trencadis_example(runtime/cudasim/example_sum.cu LINK runtime_cudasim)
+if(NOT TRENCADIS_SANITIZE)
+  add_executable(example_sum_for_gdb ${CMAKE_SOURCE_DIR}/runtime/cudasim/example_sum.cu)
+  target_link_libraries(example_sum_for_gdb PRIVATE trencadis_flags runtime_cudasim)
+  target_compile_options(example_sum_for_gdb PRIVATE -O0 -g)
+  add_dependencies(unit_tests example_sum_for_gdb)
+  add_test(NAME stepping_in_gdb COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/runtime/cudasim/replay_gdb.py
+                                        $<TARGET_FILE:example_sum_for_gdb>
+                                        ${CMAKE_SOURCE_DIR}/runtime/cudasim/stepping.expected)
+  set_tests_properties(stepping_in_gdb PROPERTIES LABELS "unit;quick" SKIP_RETURN_CODE 77 TIMEOUT 120)
+endif()
+
+# Not a test of speed: shared machines vary. It runs, and a reader can run it for longer.
+trencadis_sources_for_simulator(runtime/cudasim/speed/speed.cu)
+add_executable(cudasim_speed runtime/cudasim/speed/speed.cu)
+target_link_libraries(cudasim_speed PRIVATE trencadis_flags runtime_cudasim)
+add_dependencies(unit_tests cudasim_speed)
+add_test(NAME cudasim_speed_runs COMMAND cudasim_speed 0.01)
+set_tests_properties(cudasim_speed_runs PROPERTIES LABELS "unit;quick")

@@ -34,7 +34,7 @@ struct Operation {
   std::string what;
   std::function<void()> work;                // may be empty: only waits
   std::vector<std::shared_ptr<Mark>> after;  // beside stream order
-  std::shared_ptr<Rendezvous> rendezvous;          // then `work` is empty and this is one party's part
+  std::shared_ptr<Rendezvous> rendezvous;    // then `work` is empty and this is one party's part
   int party = 0;
   bool is_host_function = false;  // host code: may not touch device memory
   SyncPoint enqueued;             // released by the host

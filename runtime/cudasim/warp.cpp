@@ -2,7 +2,6 @@
 #include "runtime/cudasim/warp.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "runtime/cudasim/sanitizers.h"
 #include "runtime/cudasim/scheduler.h"
@@ -18,10 +17,6 @@ struct WarpMeeting {
   Thread* lane[kWarpSize] = {};
   Thread* first = nullptr;
 };
-
-bool same_place(const Place& a, const Place& b) {
-  return a.line() == b.line() && (a.file_name() == b.file_name() || std::strcmp(a.file_name(), b.file_name()) == 0);
-}
 
 // Which lane a shuffle reads, by CUDA's rules: from outside the segment of `width` lanes a lane gets its own value.
 int source_of(const WarpCall& call, int lane) {

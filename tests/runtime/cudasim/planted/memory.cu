@@ -138,14 +138,15 @@ __global__ void __launch_bounds__(N) misaligned_shared_float4(float* out, const 
   if (i % 4 == 0) *reinterpret_cast<float4*>(out + i) = *reinterpret_cast<const float4*>(&tile[i + BROKEN]);
 }
 
-// The last block has no work for half of its threads.
+// Looks at the next element; the last one has none.
 template <bool BROKEN>
 __global__ void __launch_bounds__(N) read_behind_the_end(float* out, const float* in, int n) {
   const int i = static_cast<int>(blockIdx.x) * N + static_cast<int>(threadIdx.x);
-  const float x = BROKEN || i < n ? in[i] : 0.0f;
-  if (i < n) out[i] = x;
+  if (i >= n) return;
+  out[i] = BROKEN || i + 1 < n ? in[i + 1] - 1.0f : in[i];
 }
 
+// The last block has no work for half of its threads.
 template <bool BROKEN>
 __global__ void __launch_bounds__(N) write_behind_the_end(float* out, const float* in, int n) {
   const int i = static_cast<int>(blockIdx.x) * N + static_cast<int>(threadIdx.x);
