@@ -49,6 +49,7 @@ void Executor::wait_for(Call& call, const std::shared_ptr<Mark>& mark) {
   const bool only_needed = schedule.policy == Schedule::Policy::lazy || schedule.policy == Schedule::Policy::late;
   if (only_needed) need(*mark);
   auto last_move = std::chrono::steady_clock::now();
+  close_device_memory();
   while (!mark->done) {
     const int64_t before = moves_;
     {
@@ -56,6 +57,7 @@ void Executor::wait_for(Call& call, const std::shared_ptr<Mark>& mark) {
       while (!mark->done && step(only_needed)) {
       }
     }
+    close_device_memory();
     if (moves_ != before) progress.notify_all();
     if (mark->done) break;
 

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <utility>
 
 #include "runtime/check.h"
 #include "runtime/cudasim/executor_state.h"
@@ -93,7 +94,7 @@ struct Memory {
   std::map<const char*, Block> device_blocks, pinned_blocks;
   size_t capacity = size_t{4} << 30;
   std::map<int, size_t> used;  // by device
-  int open = 0;                // DeviceAccess minus HostCode
+  bool open = false;           // for access
 };
 Memory& memory() {
   static Memory& memory = *new Memory;  // never destroyed: reachable for leak checkers, valid in exit handlers
@@ -135,11 +136,12 @@ const std::pair<const char* const, Block>* block_of(const std::map<const char*, 
   return p < block.first + block.second.bytes ? &block : nullptr;
 }
 
-void add_open(int change) {
+// Returns what it was.
+bool set_open(bool open) {
   Memory& m = memory();
-  const bool before = m.open > 0;
-  m.open += change;
-  if (m.heap.placed() && (m.open > 0) != before) m.heap.allow(m.open > 0);
+  const bool before = std::exchange(m.open, open);
+  if (m.heap.placed() && before != open) m.heap.allow(open);
+  return before;
 }
 
 thread_local int device_of_thread = 0;
@@ -157,10 +159,11 @@ int device_count() {
   return count;
 }
 
-DeviceAccess::DeviceAccess() { add_open(+1); }
-DeviceAccess::~DeviceAccess() { add_open(-1); }
-HostCode::HostCode() { add_open(-1); }
-HostCode::~HostCode() { add_open(+1); }
+DeviceAccess::DeviceAccess() : was_open_(set_open(true)) {}
+DeviceAccess::~DeviceAccess() { set_open(was_open_); }
+HostCode::HostCode() : was_open_(set_open(false)) {}
+HostCode::~HostCode() { set_open(was_open_); }
+void close_device_memory() { set_open(false); }
 
 void place_device_heap(void* base, size_t bytes) {
   const Executor::Call call("place_device_heap()");
@@ -194,6 +197,7 @@ void* allocate_device(int device, size_t bytes) {
   if (!data) return nullptr;
   m.device_blocks[static_cast<char*>(data)] = {bytes, device};
   m.used[device] += size;
+  close_device_memory();  // the rights are set anew, for the whole heap with this block
   const DeviceAccess access;
   std::memset(data, 0xff, bytes);
   return data;

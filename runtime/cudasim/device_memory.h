@@ -2,8 +2,9 @@
 //
 // Device memory is one heap per process. Host code that touches it is an error, as on a GPU: the heap has no access
 // rights except while the executor runs operations (DeviceAccess), and a host thread that reads or writes it ends the
-// process with a message, a stack and exit code 98. While one thread runs operations, another one's mistake goes unseen:
-// rights belong to the process. In builds with a sanitizer blocks come from malloc instead: red zones then find overruns,
+// process with a message, a stack and exit code 98. Two mistakes go unseen: one of another thread while operations run, for
+// rights belong to the process; and, under the schedules that run operations when they are enqueued, one before the next
+// wait, because a change of rights costs a system call and a walk over the pages, too much for every operation. In builds with a sanitizer blocks come from malloc instead: red zones then find overruns,
 // which access rights do not.
 //
 // Memory arrives filled with 0xff, which is NaN in every floating type.
@@ -23,14 +24,18 @@ void set_current_device(int device);
 // TRENCADIS_SIM_DEVICES, else 8. Needs no lock.
 int device_count();
 
-// While one of these lives, device memory may be accessed. They do not nest, except for a HostCode inside, during which
-// it may not.
+// While a DeviceAccess lives, device memory may be accessed; then it is as it was before, or stays open. While a HostCode
+// lives, it may not.
 class DeviceAccess {
  public:
   DeviceAccess();
   ~DeviceAccess();
+  void leave_open() { was_open_ = true; }
   DeviceAccess(const DeviceAccess&) = delete;
   DeviceAccess& operator=(const DeviceAccess&) = delete;
+
+ private:
+  bool was_open_;
 };
 class HostCode {
  public:
@@ -38,7 +43,11 @@ class HostCode {
   ~HostCode();
   HostCode(const HostCode&) = delete;
   HostCode& operator=(const HostCode&) = delete;
+
+ private:
+  const bool was_open_;
 };
+void close_device_memory();
 
 // Where device memory is, for whoever maps it himself: a mapping that processes share. `base` is aligned to pages and
 // outlives the process's use of CUDA. Call before the first allocation, without the lock.

@@ -135,9 +135,10 @@ void Executor::append(CUstream_st* stream, std::unique_ptr<Operation> operation)
   const bool eager = schedule.policy == Schedule::Policy::eager;
   uint64_t runs = eager ? UINT64_MAX : schedule.policy == Schedule::Policy::seeded ? draw(4) : 0;
   if (runs > 0 && choose(false)) {
-    const DeviceAccess access;
+    DeviceAccess access;
     while (runs-- > 0 && step(false)) {
     }
+    access.leave_open();
   }
   progress.notify_all();
 }

@@ -24,18 +24,16 @@ void RaceContext::loop() {
   for (;;) {
     Fiber::arrived();
     (*self.work_)();
-    Fiber::switch_to(*self.fiber_, self.caller_);
+    Fiber::switch_to(self.fiber_, self.caller_);
   }
 }
 
+RaceContext::RaceContext() : fiber_(kStackBytes) { fiber_.restart(&RaceContext::loop); }
+
 void RaceContext::run(const std::function<void()>& work) {
-  if (!fiber_) {
-    fiber_ = std::make_unique<Fiber>(kStackBytes);
-    fiber_->restart(&RaceContext::loop);
-  }
   work_ = &work;
   entered = this;
-  Fiber::switch_to(caller_, *fiber_);
+  Fiber::switch_to(caller_, fiber_);
 }
 
 #endif

@@ -11,7 +11,6 @@
 
 #if defined(TRENCADIS_SIM_TSAN)
 #include <functional>
-#include <memory>
 
 #include "runtime/cudasim/fiber.h"
 #include "runtime/cudasim/sanitizers.h"
@@ -45,9 +44,13 @@ inline void about_to_read(const void*, size_t) {}
 inline void about_to_write(void*, size_t) {}
 #endif
 
-// The thread that a stream is to ThreadSanitizer. Used under the executor's lock.
+// The thread that a stream is to ThreadSanitizer. Used under the executor's lock. Made with the stream: it knows what its
+// maker had done by then, as a thread does.
 class RaceContext {
  public:
+#if defined(TRENCADIS_SIM_TSAN)
+  RaceContext();
+#endif
   // Does work as the stream. It must not throw.
 #if defined(TRENCADIS_SIM_TSAN)
   void run(const std::function<void()>& work);
@@ -61,8 +64,7 @@ class RaceContext {
 #if defined(TRENCADIS_SIM_TSAN)
  private:
   static void loop();
-  std::unique_ptr<Fiber> fiber_;  // made at the first run
-  Fiber caller_;
+  Fiber fiber_, caller_;
   const std::function<void()>* work_ = nullptr;
 #endif
 };
