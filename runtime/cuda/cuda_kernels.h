@@ -1,9 +1,9 @@
-// The GPU's Kernels: hand-written CUDA, each beside its launch; the CPU kernel of the same name is the readable reference.
-// One file per group: elementwise.cu, matmul.cu, embedding.cu, layer_norm.cu, gelu.cu, attention.cu, dropout.cu,
-// cross_entropy.cu, norm.cu, optimizer.cu.
+// The GPU's Kernels: hand-written CUDA, each beside its launch; the CPU kernel of the same name is the readable
+// reference. One file per group: elementwise.cu, matmul.cu, embedding.cu, layer_norm.cu, gelu.cu, attention.cu,
+// dropout.cu, cross_entropy.cu, norm.cu, optimizer.cu.
 //
-// Types: activations, parameters and their gradients are f32 or bf16, all of one call alike; what is computed in between,
-// and mean, rstd, lse, losses, masters and moments, is f32. A call returns when its kernels are in the stream.
+// Types: activations, parameters and their gradients are f32 or bf16, all of one call alike; what is computed in
+// between, and mean, rstd, lse, losses, masters and moments, is f32. A call returns when its kernels are in the stream.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -16,9 +16,9 @@ namespace trencadis {
 
 class CudaKernels final : public Kernels {
  public:
-  // stream: on which everything is launched; products: a cuBLAS handle set to that stream; scratch: device memory in the
-  // order of that stream, so that a block may be freed as soon as the last kernel that uses it is launched. All must
-  // outlive this.
+  // stream: on which everything is launched; products: a cuBLAS handle set to that stream; scratch: device memory in
+  // the order of that stream, so that a block may be freed as soon as the last kernel that uses it is launched. All
+  // must outlive this.
   CudaKernels(cudaStream_t stream, CublasHandle& products, Allocator& scratch)
       : stream_(stream), products_(products), scratch_(scratch) {}
 

@@ -1,5 +1,5 @@
-// Kernels on one element at a time: zero, copy, cast, add, fill, normal. All are bound by memory: a thread moves 16 bytes
-// at a time, neighbours next to each other.
+// Kernels on one element at a time: zero, copy, cast, add, fill, normal. All are bound by memory: a thread moves 16
+// bytes at a time, neighbours next to each other.
 #include "runtime/cuda/argument.h"
 #include "runtime/cuda/cuda_kernels.h"
 #include "runtime/cuda/launch.h"
@@ -57,8 +57,9 @@ __global__ void __launch_bounds__(kBlock) fill_kernel(T* x, float value, int64_t
     store_group<kAligned>(x + first, group, n - first);
 }
 
-// Two independent normal numbers from two words (Box, Muller 1958; runtime/cpu/elementwise.cpp). cospi takes the angle in
-// half turns, so that no multiple of pi has to be subtracted: that would need memory, and a long way for large angles.
+// Two independent normal numbers from two words (Box, Muller 1958; runtime/cpu/elementwise.cpp). cospi takes the angle
+// in half turns, so that no multiple of pi has to be subtracted: that would need memory, and a long way for large
+// angles.
 __device__ inline void box_muller(uint32_t word0, uint32_t word1, double* cosine, double* sine) {
   constexpr double kUnit = 1.0 / 4294967296.0;
   const double r = sqrt(-2.0 * log((word0 + 1.0) * kUnit)), half_turns = 2.0 * (word1 * kUnit);

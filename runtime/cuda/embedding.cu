@@ -1,14 +1,14 @@
 // Embedding of tokens and positions, and its backward pass.
 //
 // Backward scatters: row ids[n] of dwte receives dy[n], and many tokens may name one row. Adding with atomics would add
-// in the order of arrival; a thread per row of the vocabulary that looks through all tokens would look V*N times. So the
-// tokens are sorted by (id, position). Then every row's tokens lie side by side, in ascending order, and one block adds
-// them one after another: the sum has the CPU's order, hence in f32 the CPU's bits.
+// in the order of arrival; a thread per row of the vocabulary that looks through all tokens would look V*N times. So
+// the tokens are sorted by (id, position). Then every row's tokens lie side by side, in ascending order, and one block
+// adds them one after another: the sum has the CPU's order, hence in f32 the CPU's bits.
 //
 // Keys id * 2^32 + position are all different, so that any sort gives one result. This one is a merge sort in which
-// nobody waits for anybody: in a pass, the place of a key is its place in its own run plus the number of smaller keys in
-// the neighbouring run, which a binary search counts. Tiles of 256 come first, each key counting the smaller ones of its
-// tile. N log N steps of work, log2(N / 256) + 1 kernels: 8 for N = 32768.
+// nobody waits for anybody: in a pass, the place of a key is its place in its own run plus the number of smaller keys
+// in the neighbouring run, which a binary search counts. Tiles of 256 come first, each key counting the smaller ones of
+// its tile. That makes log2(N / 256) + 1 kernels, 8 for N = 32768, each with one search a key.
 //
 // Ids are on the device, where nothing can be thrown: an id outside the vocabulary gives a row of NaN, which the loss
 // shows, and in backward its gradient goes nowhere.

@@ -1,8 +1,8 @@
 // Layer norm, alone and behind a residual addition. Ba, Kiros, Hinton 2016. The backward pass has a ladder of its own:
 // ladder/layer_norm_backward.h.
 //
-// One warp a row (C). Its lanes pass over the row three times: sum, squares around the mean, output. Only the first pass
-// reaches memory; rows are short (C * 4 bytes), and the cache beside the warp still has them. No shared memory, no
+// One warp a row (C). Its lanes pass over the row three times: sum, squares around the mean, output. Only the first
+// pass reaches memory; rows are short (C * 4 bytes), and the cache beside the warp still has them. No shared memory, no
 // barrier: lanes exchange their sums by shuffles.
 #include "runtime/cuda/argument.h"
 #include "runtime/cuda/cuda_kernels.h"

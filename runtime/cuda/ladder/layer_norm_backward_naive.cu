@@ -1,8 +1,8 @@
 // Layer norm backward, first rung: the formula, one thread an output row or column.
 //
-// What is wrong with it. Thread n of a warp reads row n: 32 threads read 32 addresses C apart, each from a cache line of
-// its own, of which one number is used at a time. And there are as many threads as rows, then as many as columns: a few
-// hundred, on a processor that hides its memory's latency with tens of thousands.
+// What is wrong with it. Thread n of a warp reads row n: 32 threads read 32 addresses C apart, each from a cache line
+// of its own, of which one number is used at a time. And there are as many threads as rows, then as many as columns: a
+// few hundred, on a processor that hides its memory's latency with tens of thousands.
 #include "runtime/cuda/ladder/layer_norm_backward_arrays.h"
 #include "runtime/cuda/launch.h"
 #include "runtime/cuda/types.cuh"

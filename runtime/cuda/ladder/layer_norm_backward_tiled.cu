@@ -4,8 +4,9 @@
 // are folded over the lanes by shuffles. dgamma, dbeta: a block has 32 columns, one a lane, and its warps share out the
 // rows; their sums meet in shared memory, behind a barrier.
 //
-// What is still wrong with it. dy and x are read from memory by both kernels. The second has C/32 blocks, 24 for GPT-2's
-// 768 columns, so that most of the GPU's 100 or so processors stand idle. And a thread loads 4 bytes at a time, of 16.
+// What is still wrong with it. dy and x are read from memory by both kernels. The second has C/32 blocks, 24 for
+// GPT-2's 768 columns, so that most of the GPU's 100 or so processors stand idle. And a thread loads 4 bytes at a time,
+// of 16.
 #include "runtime/cuda/ladder/layer_norm_backward_arrays.h"
 #include "runtime/cuda/launch.h"
 #include "runtime/cuda/reduce.cuh"

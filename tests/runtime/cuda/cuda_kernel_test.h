@@ -10,11 +10,12 @@
 //   }
 //
 // values_ are arrays of the element type; the others have the type of the vector. The CPU's kernels know f32 only: for
-// bf16 they compute in f32 on the inputs rounded to bf16, and the bound on the error has a rounding of the result added.
+// bf16 they compute in f32 on the inputs rounded to bf16, and the bound on the error has a rounding of the result
+// added.
 //
 // on_device() runs the call on aligned blocks twice, and on blocks shifted by one element, and wants the same bits: a
-// kernel's order of sums depends on shapes alone. Memory is poisoned and has guard zones (device_block.h). In which order
-// threads run is a matter of the process: ctest runs the simulator's program once for each (TRENCADIS_SIM_ORDER).
+// kernel's order of sums depends on shapes alone. Memory is poisoned and has guard zones (device_block.h). In which
+// order threads run is a matter of the process: ctest runs the simulator's program once for each (TRENCADIS_SIM_ORDER).
 #pragma once
 
 #include <functional>

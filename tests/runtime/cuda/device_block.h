@@ -1,5 +1,5 @@
-// Device memory for tests: blocks between guard zones, poisoned; and CudaKernels on a stream whose scratch memory is made
-// of them. On a GPU and in the simulator alike.
+// Device memory for tests: blocks between guard zones, poisoned; and CudaKernels on a stream whose scratch memory is
+// made of them. On a GPU and in the simulator alike.
 //
 // Include it before doctest (see kernel_test.h): CUDA_CHECK uses the project's CHECK.
 #pragma once
