@@ -106,8 +106,7 @@ __global__ void __launch_bounds__(64) atomics_kernel(int64_t* results) {
 
 __global__ void __launch_bounds__(32) index_kernel(int index) {
   __shared__ SharedArray<float, 32> array;
-  const bool here = blockIdx.x == 2 && threadIdx.x == 7;
-  array[here ? index : static_cast<int>(threadIdx.x)] = 1.0f;
+  if (blockIdx.x == 2 && threadIdx.x == 7) array[index] = 1.0f;
 }
 
 __global__ void __launch_bounds__(128) empty_kernel() {}

@@ -4,9 +4,11 @@
     expect_caught.py PROGRAM BUILD [NAME]      BUILD: release, asan or tsan; NAME: this bug only, with what it prints
 
 bugs.json says which build has to catch what, and with what words: "all" stands for the builds that it does not name. Each
-is there for something: release for the orders, the poison and the checks, asan for exact bounds and alignment, tsan for races.
-Each broken program runs in several orders of threads and blocks (TRENCADIS_SIM_ORDER) until one run fails; the first that
-fails has to say the words. The right programs must pass in every order.
+is there for something: release for orders, poison and checks, asan for exact bounds and alignment, tsan for races. A file
+NAME.expected, which a chapter shows, holds the words of "all" at length.
+
+Each broken program runs in several orders of threads and blocks (TRENCADIS_SIM_ORDER) until one run fails; that one has to
+say the words. The right programs must pass in every order.
 """
 
 import json
@@ -14,6 +16,7 @@ import os
 import subprocess
 import sys
 
+HERE = os.path.dirname(os.path.abspath(__file__))
 ORDERS = ["forward", "reverse", "seed:1", "seed:2"]
 
 
@@ -41,7 +44,7 @@ def main():
         print(__doc__.strip(), file=sys.stderr)
         return 2
     program, build, only = (*sys.argv[1:], None)[:3]
-    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "bugs.json"), encoding="utf-8") as file:
+    with open(os.path.join(HERE, "bugs.json"), encoding="utf-8") as file:
         bugs = json.load(file)
     passed = failed = 0
 
@@ -55,6 +58,10 @@ def main():
 
     for bug in bugs:
         words = bug.get(build, bug.get("all"))
+        shown = os.path.join(HERE, bug["name"] + ".expected")
+        if os.path.exists(shown) and words == bug.get("all"):
+            with open(shown, encoding="utf-8") as file:
+                words = file.read()
         if words is not None and only in (None, bug["name"]):
             judge(bug["name"], caught(program, bug["name"], words, only is not None))
     if only is None:

@@ -13,7 +13,7 @@ __global__ void __launch_bounds__(128) bounded_count(int* total) { atomicAdd(tot
 template <int BYTES>
 __global__ void __launch_bounds__(32) count_with_shared(int* total) {
   __shared__ SharedArray<int, BYTES / 4> array;
-  array[0] = 1;
+  array[threadIdx.x] = 1;
   atomicAdd(total, 1);
 }
 
