@@ -40,7 +40,8 @@ def reference_rate(rows, row):
 def table(measurements):
     """The lines between the markers."""
     rows = measurements["rows"]
-    lines = [f"Measured on: {measurements['device'] or NOT_MEASURED}.", "",
+    device = measurements["device"]
+    lines = [f"Measured on: {device}." if device else "To be measured where there is a GPU.", "",
              "| ladder | rung | type | time | speed | of |", "| --- | --- | --- | --- | --- | --- |"]
     for row in rows:
         time = NOT_MEASURED if row["ms"] is None else f"{row['ms']:.3g} ms"
