@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fills the table of speeds of the kernel ladders in runtime/cuda/README.md, where there is a GPU.
+"""Fills the table of speeds of the kernel ladders in runtime/cuda/ladders.md, where there is a GPU.
 
     cuda_ladder.py [PROGRAM] [--readme FILE]    runs PROGRAM (build/release/bin/cuda_ladder), writes the table
     cuda_ladder.py --not-measured               writes the table without numbers
