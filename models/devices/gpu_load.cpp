@@ -13,8 +13,9 @@ GpuSupport* gpu_support(std::string& why) {
   const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
   const std::filesystem::path library = program.parent_path() / "libtrencadis_gpu.so";
   if (!std::filesystem::exists(library, error)) {
-    why = fmt::format("this build has no CUDA ({} is not there: nvcc, cuBLAS and NCCL were not found when it was made)",
-                      library.string());
+    why = fmt::format(
+        "this build has no CUDA: there is no {}, which `cmake --build` makes where it finds nvcc, cuBLAS and NCCL",
+        library.string());
     return nullptr;
   }
   // Never closed: what comes out of it lives as long as the program.

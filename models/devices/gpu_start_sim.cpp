@@ -1,3 +1,4 @@
+// The first step of simulated GPUs: see gpu_start.h.
 #include "dist/ncclsim/process_group.h"
 #include "models/devices/gpu_start.h"
 

@@ -5,7 +5,7 @@
     cuda_ladder.py --not-measured               writes the table without numbers
     cuda_ladder.py --self-test                  the table, from planted measurements
 
-Exit code 77, with one line that says why, where there is no GPU; the README stays as it is then.
+Exit code 77, with one line that says why, where there is no GPU; the page stays as it is then.
 """
 
 import argparse
@@ -54,9 +54,9 @@ def table(measurements):
 
 
 def fill(text, measurements):
-    """The README with its table replaced."""
+    """The page with its table replaced."""
     if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
-        raise ValueError(f"the README must hold '{BEGIN}' and, after it, '{END}', once each")
+        raise ValueError(f"the page must hold '{BEGIN}' and, after it, '{END}', once each")
     before, rest = text.split(BEGIN)
     return before + "\n".join([BEGIN, *table(measurements), END]) + rest.split(END)[1]
 
@@ -90,7 +90,7 @@ def self_test():
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program", nargs="?", default=os.path.join(ROOT, "build", "release", "bin", "cuda_ladder"))
-    parser.add_argument("--readme", default=os.path.join(ROOT, "runtime", "cuda", "README.md"))
+    parser.add_argument("--readme", default=os.path.join(ROOT, "runtime", "cuda", "ladders.md"))
     parser.add_argument("--not-measured", action="store_true")
     parser.add_argument("--self-test", action="store_true")
     options = parser.parse_args()
