@@ -85,6 +85,8 @@ int main(int argc, char** argv) {
       for (const std::string& note : notes) progress.note(note);
       RankDevice device = choose_device(options, *world, cores.threads);
       progress.note(device.description);
+      Profile profile;  // of the steps; outlives the context
+      if (options.profile) device.backend = make_profiling_backend(std::move(device.backend), profile);
       Context context(std::move(device.backend));
       CommOptions comm;
       comm.timeout_seconds = static_cast<double>(options.timeout);
@@ -96,7 +98,8 @@ int main(int argc, char** argv) {
       Communicator& group = gpus ? *gpus : *hosts;
       std::unique_ptr<Trainer> trainer;
       try {
-        trainer = std::make_unique<Trainer>(options, context, *hosts, group, progress, resumed ? &*resumed : nullptr);
+        trainer = std::make_unique<Trainer>(options, context, *hosts, group, progress, resumed ? &*resumed : nullptr,
+                                            options.profile ? &profile : nullptr);
         trainer->run();
       } catch (const std::exception& e) {
         if (!all_ranks_know(e)) abort = true;  // collectives that still wait for other ranks give up

@@ -49,6 +49,12 @@ RankDevice choose_device(const TrainOptions& options, Communicator& world, int t
     device.description = fmt::format("cpu: {} thread{} a rank", cpu.threads, cpu.threads > 1 ? "s" : "");
     return device;
   }
+  on_all_ranks(world, [&] {
+    if (options.profile)
+      throw UsageError(
+          "--profile times kernels on the CPU; for those of a GPU run NVIDIA's nsys profile train_gpt ..., or "
+          "use --device cpu");
+  });
   const int local = rank_on_host(world);
   device.gpus->start(world);
   on_all_ranks(world, [&] {

@@ -270,6 +270,7 @@ std::vector<Flag> build_table() {
          "a page of pictures of the run; 'off': none. Default: report.html in out-dir. Later: train_gpt report DIR...");
   t.text("trace", "FILE", &O::trace, "what ran when on all ranks, for ui.perfetto.dev; slows a run by under 2 %");
   t.integer("timeout", &O::timeout, 1, kMany, "seconds after which a collective that is stuck ends the job");
+  t.on_off("profile", &O::profile, "at the end, a table of where the time went, kernel by kernel (CPU)");
   t.choice("progress", "auto|bar|plain|off", &O::progress, "how steps are shown");
   t.on_off("digest", &O::digest, "at the end, print a checksum of all parameters");
   t.command("config", "FILE", "read 'key = value' lines, keys as these flags; # begins a comment. Flags win");

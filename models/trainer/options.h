@@ -76,6 +76,7 @@ struct TrainOptions {
   int64_t timeout = 300;
   std::string progress = "auto";  // auto, bar, plain, off
   bool digest = false;
+  bool profile = false;
 
   // --plan: print what each stage would cost, and exit
   bool plan = false;

@@ -5,6 +5,7 @@
 
 #include "models/trainer/hugging_face.h"
 #include "models/trainer/initial_weights.h"
+#include "models/trainer/profile_table.h"
 #include "models/trainer/sampling.h"
 #include "models/trainer/summary.h"
 
@@ -51,14 +52,15 @@ GPTConfig gpt_config(const TrainOptions& o, int64_t vocab_size) {
 }
 
 Trainer::Trainer(const TrainOptions& options, Context& context, Communicator& world, Communicator& group,
-                 Progress progress, const FoundCheckpoint* resumed)
+                 Progress progress, const FoundCheckpoint* resumed, Profile* profile)
     : options_(options),
       world_(world),
       chief_(world.rank() == 0),
       progress_(std::move(progress)),
       context_(context),
       resident_at_start_(resident_bytes()),
-      schedule_(schedule_of(options)) {
+      schedule_(schedule_of(options)),
+      profile_(profile) {
   on_all_ranks(world, [&] { open_data(); });
   model_ = std::make_unique<GPT>(gpt_config(options, dataset_.vocab_size));
   AdamWOptions adamw;
@@ -252,6 +254,12 @@ void Trainer::train() {
   while (step_ < options_.max_steps && stop_signal_ == 0) {
     report_->recorder().begin_step();
     StepRecord record = train_step();
+    profiled_seconds_ += record.step_seconds;
+    // The first step finds everything cold: it is not what the others are like.
+    if (profile_ && step_ == first_step_ + 1 && step_ < options_.max_steps) {
+      profile_->clear();
+      profiled_seconds_ = 0;
+    }
     report_->recorder().end_step(step_);
     gather_memory(record);
     const bool last = step_ == options_.max_steps;
@@ -298,6 +306,8 @@ void Trainer::summarise() {
     end.summary = summarise_run(*engine_, *model_, options_.batch_size, staging(), last_, resident);
     say(summary_table(end.summary));
   }
+  if (profile_ && step_ > first_step_)
+    say(profile_table(*profile_, std::max<int64_t>(1, step_ - first_step_ - 1), profiled_seconds_));
   if (options_.sample_tokens > 0 && stop_signal_ == 0) {
     end.sample = generate();
     say("--- sample\n" + end.sample + "\n---");

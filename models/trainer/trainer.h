@@ -11,6 +11,7 @@
 #include "models/trainer/options.h"
 #include "models/trainer/run_report.h"
 #include "optim/schedule.h"
+#include "runtime/profile.h"
 #include "zero/engine.h"
 
 namespace trencadis {
@@ -22,9 +23,10 @@ class Trainer {
  public:
   // Collective: all ranks make one with the same options. Opens the data, takes memory, initialises or goes on from
   // `resumed` (null: a new training). Throws what on_all_ranks throws when a rank cannot. `world` carries host memory,
-  // `group` that of the context's device, between the same ranks; on CPUs they are one. All must outlive it.
+  // `group` that of the context's device, between the same ranks; on CPUs they are one. `profile` (null: none) is what
+  // the context's kernels are timed into. All must outlive it.
   Trainer(const TrainOptions& options, Context& context, Communicator& world, Communicator& group, Progress progress,
-          const FoundCheckpoint* resumed);
+          const FoundCheckpoint* resumed, Profile* profile);
   ~Trainer();
 
   // Trains, evaluates, samples, reports. Throws DivergedError after kMostSkips skipped steps in a row.
@@ -62,6 +64,8 @@ class Trainer {
   std::unique_ptr<MetricsFile> metrics_;
   std::unique_ptr<RunReport> report_;
   Schedule schedule_;
+  Profile* const profile_;
+  double profiled_seconds_ = 0;
   std::unique_ptr<CheckpointSaver> saver_;
   int64_t first_step_ = 0;    // of this process: what the checkpoint had done
   int64_t step_ = 0;          // done so far

@@ -96,6 +96,17 @@ class TrainGpt(TrainGptCase):
         for words in ("predicted", "measured", "--- sample\nline ", "metrics: out/metrics.jsonl", "all_gather"):
             self.assertIn(words, text)
 
+    def test_profile_accounts_for_the_whole_step(self):
+        plain = self.train("-x", 6, "--digest", ranks=2)
+        text = self.train("-x", 6, "--digest", "--profile", ranks=2)
+        digest = re.compile(r"digest ([0-9A-F]{8})")
+        self.assertEqual(digest.search(text)[1], digest.search(plain)[1])
+        rows = dict(re.findall(r"(?m)^  (linear|matmul|attention|adamw|everything else|the step .*?) +.*? ([\d.]+)%", text))
+        self.assertLessEqual({"linear", "matmul", "attention", "adamw", "everything else"}, rows.keys(), text)
+        shares = [float(share) for share in re.findall(r" ([\d.]+)%", text)]
+        self.assertAlmostEqual(sum(shares[:-1]), 100, delta=1.5)  # each is rounded
+        self.assertEqual(shares[-1], 100)
+
     def test_planned_memory_is_measured_memory(self):
         unit = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
         flags = ["--n-layer", 3, "--n-head", 4, "--n-embd", 128, "--block-size", 64, "-b", 8, "-x", 3, "--grad-accum", 2]
