@@ -1,7 +1,7 @@
 # Tests of runtime/cudasim and runtime/cuda. The tests of the CUDA backend (runtime/cuda/*.cpp) are built twice, as the
 # backend is: test_runtime_cuda_sim runs everywhere, test_runtime_cuda on a machine with a GPU (elsewhere it is built and
 # linked, and reports that it was skipped).
-trencadis_test(runtime/cudasim LINK runtime_cudasim)
+trencadis_test(runtime/cudasim LINK runtime_cuda_sim runtime_cudasim)
 add_subdirectory(runtime/cudasim/planted)
 add_subdirectory(runtime/cudasim/planted_streams)
 

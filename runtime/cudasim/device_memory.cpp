@@ -34,7 +34,8 @@ struct Block {
   int device = 0;
 };
 
-// One range of addresses; blocks are cut from it first fit. Free ranges that touch are merged.
+// One range of addresses; blocks are cut from it first fit. Free ranges that touch are merged; top_ is where the last
+// block ends.
 class Heap {
  public:
   void place(char* base, size_t bytes) {
@@ -65,11 +66,15 @@ class Heap {
       range->second += next->second;
       free_.erase(next);
     }
-    if (range == free_.begin()) return;
-    if (auto before = std::prev(range); before->first + before->second == range->first) {
-      before->second += range->second;
-      free_.erase(range);
+    if (range != free_.begin()) {
+      if (auto before = std::prev(range); before->first + before->second == range->first) {
+        before->second += range->second;
+        free_.erase(range);
+        range = before;
+      }
     }
+    // A change of rights walks over all pages below top_, so it goes down again.
+    if (range->first + range->second == bytes_) top_ = range->first;
   }
 
   // Rights for everything that was ever handed out: one system call.
@@ -210,6 +215,7 @@ bool free_device(void* data) {
   const size_t size = round_up(std::max<size_t>(block->second.bytes, 1), kAlign);
   m.used[block->second.device] -= size;
   m.device_blocks.erase(block);
+  close_device_memory();  // pages above the last block too
   if (m.heap.contains(data))
     m.heap.free(static_cast<char*>(data), size);
   else

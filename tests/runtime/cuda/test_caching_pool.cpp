@@ -1,12 +1,10 @@
-// CachingPool: sizes, reuse, what it says when the device is full.
+// CachingPool: sizes and reuse. (What it does when the device is full: tests/runtime/cudasim/test_full_device.cpp.)
 #include <cstdint>
 #include <set>
-#include <string>
 #include <vector>
 
 #include "runtime/check.h"
 #include "runtime/cuda/caching_pool.h"
-#include "runtime/cuda/handles.h"
 
 #undef CHECK
 #include <doctest/doctest.h>
@@ -93,30 +91,4 @@ TEST_CASE("wrong frees are errors") {
   CHECK_THROWS_WITH_AS(p.pool.free(a, 999), doctest::Contains("allocated as 1000"), Error);
   p.pool.free(a, 1000);
   CHECK_THROWS_WITH_AS(p.pool.free(a, 1000), doctest::Contains("not alive"), Error);
-}
-
-TEST_CASE("a device that is full: what other pools keep is given back, then an error says what to do") {
-  Pool p;
-  CachingPool other(p.group, nullptr, {});
-  size_t free = 0, total = 0;
-  REQUIRE(cudaMemGetInfo(&free, &total) == cudaSuccess);
-  // Most of the memory, kept by the other pool.
-  const auto most = static_cast<int64_t>(free / 10 * 7);
-  other.free(other.allocate(most), most);
-  CHECK(other.statistics().cached >= most);
-  void* data = p.pool.allocate(most);
-  CHECK(other.statistics().cached == 0);
-
-  std::string text;
-  try {
-    p.pool.allocate(most);
-  } catch (const Error& error) {
-    text = error.what();
-  }
-  CHECK(text.find("cuda:0 has no room for " + std::to_string(CachingPool::block_size(most)) +
-                  " bytes: " + std::to_string(CachingPool::block_size(most)) + " are in use") == 0);
-  CHECK(text.find("use a smaller model or micro-batch") != std::string::npos);
-  p.pool.free(data, most);
-  void* small = p.pool.allocate(1000);  // and everything goes on
-  p.pool.free(small, 1000);
 }
