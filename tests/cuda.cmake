@@ -2,6 +2,8 @@
 # backend is: test_runtime_cuda_sim runs everywhere, test_runtime_cuda on a machine with a GPU (elsewhere it is built and
 # linked, and reports that it was skipped).
 trencadis_test(runtime/cudasim LINK runtime_cudasim)
+add_subdirectory(runtime/cudasim/planted)
+add_subdirectory(runtime/cudasim/planted_streams)
 
 file(GLOB sources CONFIGURE_DEPENDS runtime/cuda/*.cpp)
 if(sources)
@@ -10,16 +12,18 @@ if(sources)
   target_include_directories(test_runtime_cuda_sim PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
   add_dependencies(unit_tests test_runtime_cuda_sim)
   add_dependencies(thread_tests test_runtime_cuda_sim)
-  # In every order of threads and blocks; a sanitizer's build needs but one, for it does not wait for bad luck.
-  set(orders forward)
+  # In every order of threads and blocks, each with another schedule of the streams; a sanitizer's build needs but one, for
+  # it does not wait for bad luck.
+  set(runs forward+lazy)
   if(NOT TRENCADIS_SANITIZE)
-    set(orders forward reverse seed:1)
+    set(runs forward+lazy reverse+late seed:1+eager seed:2+seed:2)
   endif()
-  foreach(order ${orders})
-    string(REPLACE ":" "_" suffix ${order})
+  foreach(run ${runs})
+    string(REGEX REPLACE "[:+]" "_" suffix ${run})
+    string(REPLACE "+" ";TRENCADIS_SIM_SCHEDULE=" order_and_schedule ${run})
     add_test(NAME runtime_cuda_sim_${suffix} COMMAND test_runtime_cuda_sim)
     set_tests_properties(runtime_cuda_sim_${suffix} PROPERTIES
-      LABELS "unit;quick;threads" ENVIRONMENT "TRENCADIS_SIM_ORDER=${order}" TIMEOUT 600)
+      LABELS "unit;quick;threads" ENVIRONMENT "TRENCADIS_SIM_ORDER=${order_and_schedule}" TIMEOUT 600)
   endforeach()
 
   if(TRENCADIS_NVCC)
@@ -32,3 +36,24 @@ if(sources)
     set_tests_properties(runtime_cuda PROPERTIES LABELS "unit;quick;gpu" SKIP_RETURN_CODE 77 TIMEOUT 600)
   endif()
 endif()
+
+# The chapter's example; and the debugger's transcript in it, replayed on a build of it without optimisation.
+trencadis_example(runtime/cudasim/example_sum.cu LINK runtime_cudasim)
+if(NOT TRENCADIS_SANITIZE)
+  add_executable(example_sum_for_gdb ${CMAKE_SOURCE_DIR}/runtime/cudasim/example_sum.cu)
+  target_link_libraries(example_sum_for_gdb PRIVATE trencadis_flags runtime_cudasim)
+  target_compile_options(example_sum_for_gdb PRIVATE -O0 -g)
+  add_dependencies(unit_tests example_sum_for_gdb)
+  add_test(NAME stepping_in_gdb COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/runtime/cudasim/replay_gdb.py
+                                        $<TARGET_FILE:example_sum_for_gdb>
+                                        ${CMAKE_SOURCE_DIR}/runtime/cudasim/stepping.expected)
+  set_tests_properties(stepping_in_gdb PROPERTIES LABELS "unit;quick" SKIP_RETURN_CODE 77 TIMEOUT 120)
+endif()
+
+# Not a test of speed: shared machines vary. It runs, and a reader can run it for longer.
+trencadis_sources_for_simulator(runtime/cudasim/speed/speed.cu)
+add_executable(cudasim_speed runtime/cudasim/speed/speed.cu)
+target_link_libraries(cudasim_speed PRIVATE trencadis_flags runtime_cudasim)
+add_dependencies(unit_tests cudasim_speed)
+add_test(NAME cudasim_speed_runs COMMAND cudasim_speed 0.01)
+set_tests_properties(cudasim_speed_runs PROPERTIES LABELS "unit;quick")

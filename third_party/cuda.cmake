@@ -8,6 +8,7 @@ option(TRENCADIS_FETCH_CUDA_HEADERS "Without a CUDA toolkit, fetch NVIDIA's head
 
 set(TRENCADIS_CUDA_HEADERS OFF)
 set(TRENCADIS_NVCC "")
+set(why "TRENCADIS_FETCH_CUDA_HEADERS is off")
 if(TRENCADIS_CUDA)
   find_package(CUDAToolkit QUIET)
   if(CUDAToolkit_FOUND AND EXISTS ${CUDAToolkit_INCLUDE_DIRS}/cublas_v2.h)
@@ -38,8 +39,8 @@ if(headers)
     message(STATUS "CUDA: ${origin}; kernels for the simulator only")
   endif()
 elseif(TRENCADIS_CUDA)
-  message(STATUS "CUDA: left out are runtime/cuda and runtime/cudasim, for want of NVIDIA's headers: install a CUDA 12.8 "
-                 "or 13 toolkit, or let pip reach PyPI (${why})")
+  message(STATUS "CUDA: left out are runtime/cuda and runtime/cudasim, for want of NVIDIA's headers: install a CUDA 13 "
+                 "toolkit, or let pip reach PyPI (${why})")
 else()
   message(STATUS "CUDA: left out are runtime/cuda and runtime/cudasim (TRENCADIS_CUDA is off)")
 endif()

@@ -1,4 +1,4 @@
-// A fiber: a stack and the registers of code that was put aside. Switching from one to another takes about ten
+// A fiber: a stack and the registers of code that was put aside. Switching from one to another takes fifteen
 // instructions and no system call, so that a block of 1024 CUDA threads costs 1024 stacks and one thread of the system.
 //
 // The sanitizers are told of every switch: AddressSanitizer where the stack lies, ThreadSanitizer that another "thread" of

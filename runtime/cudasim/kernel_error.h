@@ -17,6 +17,7 @@ struct KernelError : Error {
   using Error::Error;
 };
 
+bool same_place(const Place& a, const Place& b);
 // "matmul.cu:87": the file without its folders.
 std::string to_string(const Place& place);
 

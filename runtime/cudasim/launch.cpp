@@ -20,7 +20,7 @@ namespace {
 constexpr size_t kMaxArgumentBytes = 4096;  // 32764 since CUDA 12.1, but not in every build of a kernel
 
 // One kernel runs at a time, whichever threads of the host launch. No mutex: ThreadSanitizer knows those, and would take
-// kernels of unrelated streams for ordered.
+// kernels of unrelated streams for ordered. What it guards is Unseen.
 class DeviceTurn {
  public:
   DeviceTurn() {
@@ -52,9 +52,16 @@ Options read_options() {
 }
 
 // Bytes of dynamic shared memory that cudaFuncSetAttribute allowed, by kernel.
-std::map<const void*, size_t>& allowed_shared() {
+std::map<const void*, size_t>& opted_in() {
   static std::map<const void*, size_t> allowed;
   return allowed;
+}
+
+// Bytes of dynamic shared memory that a launch may have. In a DeviceTurn.
+size_t allowed_shared(const void* kernel) {
+  const Unseen unseen;
+  const auto found = opted_in().find(kernel);
+  return found == opted_in().end() ? options().shared : std::max(options().shared, found->second);
 }
 
 // Crews that take turns with the blocks of a grid. For ThreadSanitizer there are two: blocks of one crew follow each other
@@ -68,6 +75,7 @@ struct CrewPair {
   Crew crews[kCrews];
 };
 CrewPair& crews_of_caller() {
+  const Unseen unseen;  // threads of the host follow each other here, which ThreadSanitizer is not to take for order
   static std::vector<std::unique_ptr<CrewPair>> pairs;  // last used comes last
   void* context = running_context();
   auto found = std::find_if(pairs.begin(), pairs.end(), [&](const auto& pair) { return pair->context == context; });
@@ -105,11 +113,6 @@ Statistics& statistics() {
   return statistics;
 }
 
-std::string to_string(const Place& place) {
-  const std::string_view path = place.file_name();
-  return fmt::format("{}:{}", path.substr(path.find_last_of('/') + 1), place.line());
-}
-
 void check_launch(const Launch& launch) {
   const auto refuse = [&](const std::string& why) {
     throw KernelError(fmt::format("{}: launch of {}, grid {}, block {}: {}", to_string(launch.place),
@@ -130,8 +133,7 @@ void check_launch(const Launch& launch) {
   if (launch.argument_bytes > kMaxArgumentBytes)
     refuse(fmt::format("{} bytes of arguments, {} are allowed", launch.argument_bytes, kMaxArgumentBytes));
   const DeviceTurn turn;
-  const auto allowed = allowed_shared().find(launch.kernel);
-  const size_t limit = std::max(options().shared, allowed == allowed_shared().end() ? 0 : allowed->second);
+  const size_t limit = allowed_shared(launch.kernel);
   if (launch.dynamic_shared > limit)
     refuse(
         fmt::format("{} bytes of dynamic shared memory, {} are allowed: raise it with cudaFuncSetAttribute("
@@ -144,15 +146,13 @@ void run_grid(const Launch& launch, const std::function<void()>& body) {
   ++statistics().launches;
   seed_random(options().seed);
   CrewPair& pair = crews_of_caller();
-  const size_t in_all =
-      launch.dynamic_shared + options().shared > options().shared_opt_in || allowed_shared().count(launch.kernel) > 0
-          ? options().shared_opt_in
-          : options().shared;
+  // Fixed size and dynamic together: the opt-in is to dynamic memory, and lifts the limit of the sum.
+  const size_t together = allowed_shared(launch.kernel) > options().shared ? options().shared_opt_in : options().shared;
   BlockJob job{.kernel = &body,
                .grid = launch.grid,
                .block = launch.block,
                .index = {},
-               .static_shared_limit = std::min(options().shared, in_all - launch.dynamic_shared),
+               .static_shared_limit = std::min(options().shared, together - launch.dynamic_shared),
                .dynamic_shared = launch.dynamic_shared};
   const uint64_t x = launch.grid.x, y = launch.grid.y;
   for (Crew& crew : pair.crews) release(&crew.started);
@@ -183,6 +183,7 @@ extern "C" cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribut
     throw KernelError(fmt::format("cudaFuncSetAttribute: {} bytes of dynamic shared memory for {}; the device has {}",
                                   value, kernel_name(kernel), options().shared_opt_in));
   const DeviceTurn turn;
-  allowed_shared()[kernel] = static_cast<size_t>(value);
+  const Unseen unseen;
+  opted_in()[kernel] = static_cast<size_t>(value);
   return cudaSuccess;
 }

@@ -43,7 +43,7 @@ inline constexpr bool kThreadSanitizer = true;
 inline void acquire(void* token) { __tsan_acquire(token); }
 inline void release(void* token) { __tsan_release(token); }
 inline void* running_context() { return __tsan_get_current_fiber(); }
-// In its scope nothing is recorded: for the making of messages on a kernel's stack.
+// In its scope nothing is recorded: what the simulator does with the heap while a kernel or two host threads look on.
 struct Unseen {
   Unseen() {
     AnnotateIgnoreReadsBegin(__FILE__, __LINE__);

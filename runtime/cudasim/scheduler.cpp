@@ -16,7 +16,7 @@ uint64_t block_serial = 0;
 
 namespace {
 
-constexpr size_t kStackBytes = kAddressSanitizer || kThreadSanitizer ? 256 * 1024 : 64 * 1024;
+constexpr size_t kStackBytes = 256 * 1024;  // of addresses; memory for what is touched
 
 Block* block = nullptr;
 Thread* self = nullptr;
@@ -101,7 +101,7 @@ void complete_barrier(const Place& place) {
   for (int i = 0; i < block->threads; ++i) {
     const Thread& other = block->thread(i);
     votes += other.predicate;
-    if (other.place.line() != place.line() || std::strcmp(other.place.file_name(), place.file_name()) != 0)
+    if (!same_place(other.place, place))
       fail(place, fmt::format("threads of one block meet in different barriers: thread {} at {}, this one at {}", i,
                               to_string(other.place), to_string(place)));
   }

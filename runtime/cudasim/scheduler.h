@@ -115,7 +115,7 @@ void wake(int warp, unsigned lanes);
 void try_meeting(int warp, unsigned mask);
 // fail() in the name of a thread that waits, at the place where it does.
 [[noreturn]] void fail_for(const Thread& thread, const std::string& text);
-// "12 threads (0 to 11) at __syncthreads, a.cu:5; ..." of all that have not exited, and how many have.
+// A line for each group of threads: "12 threads (first 0, last 11) wait in __syncthreads at a.cu:5".
 std::string who_waits_where();
 
 // Pseudo-random numbers of the option seed, below n.

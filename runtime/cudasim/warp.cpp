@@ -2,7 +2,6 @@
 #include "runtime/cudasim/warp.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "runtime/cudasim/sanitizers.h"
 #include "runtime/cudasim/scheduler.h"
@@ -14,14 +13,10 @@ namespace {
 constexpr unsigned kAllLanes = 0xffffffffu;
 
 // The lanes of one meeting; null where the mask has none, or one that has exited.
-struct Meeting {
+struct WarpMeeting {
   Thread* lane[kWarpSize] = {};
   Thread* first = nullptr;
 };
-
-bool same_place(const Place& a, const Place& b) {
-  return a.line() == b.line() && (a.file_name() == b.file_name() || std::strcmp(a.file_name(), b.file_name()) == 0);
-}
 
 // Which lane a shuffle reads, by CUDA's rules: from outside the segment of `width` lanes a lane gets its own value.
 int source_of(const WarpCall& call, int lane) {
@@ -43,7 +38,7 @@ int source_of(const WarpCall& call, int lane) {
   return source < segment || source > last ? lane : source;
 }
 
-void shuffle_values(const Meeting& meeting) {
+void shuffle_values(const WarpMeeting& meeting) {
   for (Thread* thread : meeting.lane) {
     if (thread == nullptr) continue;
     const int source = source_of(thread->call, thread->lane());
@@ -78,7 +73,7 @@ uint64_t combine(WarpOp op, uint64_t a, uint64_t b) {
   }
 }
 
-void reduce_values(const Meeting& meeting) {
+void reduce_values(const WarpMeeting& meeting) {
   uint64_t all = meeting.first->call.value;
   for (Thread* thread : meeting.lane)
     if (thread != nullptr && thread != meeting.first) all = combine(thread->call.op, all, thread->call.value);
@@ -86,7 +81,7 @@ void reduce_values(const Meeting& meeting) {
     if (thread != nullptr) thread->call.result = all;
 }
 
-void ballot(const Meeting& meeting) {
+void ballot(const WarpMeeting& meeting) {
   uint64_t votes = 0;
   for (const Thread* thread : meeting.lane)
     if (thread != nullptr) votes |= thread->call.value << thread->lane();
@@ -94,7 +89,7 @@ void ballot(const Meeting& meeting) {
     if (thread != nullptr) thread->call.result = votes;
 }
 
-void match(const Meeting& meeting) {
+void match(const WarpMeeting& meeting) {
   for (Thread* thread : meeting.lane) {
     if (thread == nullptr) continue;
     thread->call.result = 0;
@@ -112,9 +107,13 @@ float high_half(uint32_t bits) { return as_float(bits & 0xffff0000u); }
 float tf32(uint32_t bits) { return as_float(bits & 0xffffe000u); }
 
 // D = A B + C. Where an element lies: runtime/cuda/gpu/device/mma.h.
-void multiply(const Meeting& meeting) {
+void multiply(const WarpMeeting& meeting) {
   const bool bf16 = meeting.first->call.op == WarpOp::mma_bf16;
   const int K = bf16 ? 16 : 8;
+  for (int i = 0; i < kWarpSize; ++i)
+    if (meeting.lane[i] == nullptr)
+      fail_for(*meeting.first, fmt::format("{} needs all 32 lanes of the warp; lane {} has exited or does not exist",
+                                           name_of(meeting.first->call.op), i));
   float a[16][16], b[16][8];  // (16,K), (K,8)
   for (const Thread* thread : meeting.lane) {
     const auto& registers = *static_cast<const Fragments*>(thread->call.fragments);
@@ -157,7 +156,7 @@ Crew::WarpToken& token_of(int warp, unsigned mask) {
   return *token;
 }
 
-void compute_results(const Meeting& meeting) {
+void compute_results(const WarpMeeting& meeting) {
   switch (meeting.first->call.op) {
     case WarpOp::sync:
       break;
@@ -226,7 +225,7 @@ const char* name_of(WarpOp op) {
 void try_meeting(int warp, unsigned mask) {
   Block& block = running_block();
   if ((mask & ~(block.waiting[warp] | block.gone[warp])) != 0) return;  // some have not come
-  Meeting meeting;
+  WarpMeeting meeting;
   for (int i = 0; i < kWarpSize; ++i) {
     if (!(mask >> i & 1) || block.gone[warp] >> i & 1) continue;
     Thread& thread = block.thread(warp * kWarpSize + i);
@@ -257,8 +256,6 @@ uint64_t meet(WarpCall call, const Place& place) {
                             call.mask));
   if (call.width < 1 || call.width > kWarpSize || (call.width & (call.width - 1)) != 0)
     fail(place, fmt::format("{}: the width {} is not 1, 2, 4, 8, 16 or 32", name_of(call.op), call.width));
-  if (call.op >= WarpOp::mma_bf16 && (running_block().gone[me.warp()] != 0))
-    fail(place, fmt::format("{} needs all 32 lanes of the warp; some have exited or do not exist", name_of(call.op)));
   me.state = Thread::State::in_warp;
   me.place = place;
   me.call = call;

@@ -45,7 +45,7 @@ BACKEND_USES = {
     "dist/mpi": ["runtime/cuda"],
 }
 # An example program at the top of a folder (zero/example_mlp.cpp) is a user of everything, as a test is.
-EXAMPLES = re.compile(r"(^|/)example_[^/]*\.cpp$")
+EXAMPLES = re.compile(r"(^|/)example_[^/]*\.(cpp|cu)$")
 
 UPWARD_FROM_ZERO = ["zero", "models", "tests"]
 # Kernels include "device/x.h": nvcc takes it from the first of these, the simulator's build from the second.
