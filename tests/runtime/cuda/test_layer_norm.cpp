@@ -87,7 +87,7 @@ TEST_CASE("layer_norm_backward: every rung") {
   };
   // The member runs the fast rung.
   struct Named {
-    const char* name;
+    std::string name;
     Rung rung;
   };
   const std::vector<Named> rungs = {{"naive", layer_norm_backward_naive},
