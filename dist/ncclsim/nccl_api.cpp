@@ -1,7 +1,7 @@
 // NCCL's functions, as far as dist/nccl uses them. Signatures are those of NVIDIA's header.
 //
-// Collectives return at once, as NCCL's do; between ncclGroupStart() and ncclGroupEnd() they are kept back until the end.
-// Environment: TRENCADIS_SIM_PATIENCE, the seconds after which ranks that wait for others to join give up (60).
+// Collectives return at once, as NCCL's do; between ncclGroupStart() and ncclGroupEnd() they are kept back until the
+// end. Environment: TRENCADIS_SIM_PATIENCE, the seconds after which ranks that wait for others to join give up (60).
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 
