@@ -50,6 +50,16 @@ int MpiEnvironment::size() const {
   return size;
 }
 
+int MpiEnvironment::local_rank() const {
+  int world_rank = rank(), local = 0;
+  MPI_Comm computer = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, world_rank, MPI_INFO_NULL, &computer),
+            "MPI_Comm_split_type");
+  check_mpi(MPI_Comm_rank(computer, &local), "MPI_Comm_rank");
+  check_mpi(MPI_Comm_free(&computer), "MPI_Comm_free");
+  return local;
+}
+
 void MpiEnvironment::abort(int exit_code) {
   MPI_Abort(MPI_COMM_WORLD, exit_code);
   std::abort();  // MPI_Abort does not return

@@ -17,6 +17,8 @@ class MpiEnvironment {
 
   int rank() const;  // in the world
   int size() const;
+  // Among the processes on the same computer: what a rank picks its GPU by. Collective.
+  int local_rank() const;
 
   // Ends all ranks of the job at once: for a rank whose error the others cannot know of. Does not return.
   [[noreturn]] void abort(int exit_code);

@@ -2,10 +2,9 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
-#include <type_traits>
 
 #include "dist/nccl/kernels.h"
-#include "runtime/cuda/handles.h"
+#include "runtime/cuda/launch.h"
 
 namespace trencadis {
 
@@ -65,31 +64,24 @@ __global__ void __launch_bounds__(kThreads) values_kernel(T* values, const Key* 
     values[i] = static_cast<T>(value_of(turn(keys[i])));
 }
 
-template <typename... Parameters, typename... Arguments>
-void launch(void (*kernel)(Parameters...), int64_t n, cudaStream_t stream, Arguments... arguments) {
-  if (n == 0) return;
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(static_cast<unsigned>(std::min<int64_t>((n + kThreads - 1) / kThreads, 4096)));
-  config.blockDim = dim3(kThreads);
-  config.stream = stream;
-  CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...));
-}
+unsigned blocks_for(int64_t n) { return static_cast<unsigned>(std::min<int64_t>(divide_up(n, kThreads), 4096)); }
 
 template <typename T>
 void add_as(View y, ConstView x, cudaStream_t stream) {
-  launch(add_kernel<T>, y.size, stream, static_cast<T*>(y.data), static_cast<const T*>(x.data), y.size);
+  launch(stream, blocks_for(y.size), kThreads, 0, add_kernel<T>, static_cast<T*>(y.data), static_cast<const T*>(x.data),
+         y.size);
 }
 
 template <typename Key, typename T>
 void keys_as(View keys, ConstView values, cudaStream_t stream) {
-  launch(keys_kernel<Key, T>, keys.size, stream, static_cast<Key*>(keys.data), static_cast<const T*>(values.data),
-         keys.size);
+  launch(stream, blocks_for(keys.size), kThreads, 0, keys_kernel<Key, T>, static_cast<Key*>(keys.data),
+         static_cast<const T*>(values.data), keys.size);
 }
 
 template <typename T, typename Key>
 void values_as(View values, ConstView keys, cudaStream_t stream) {
-  launch(values_kernel<T, Key>, keys.size, stream, static_cast<T*>(values.data), static_cast<const Key*>(keys.data),
-         keys.size);
+  launch(stream, blocks_for(keys.size), kThreads, 0, values_kernel<T, Key>, static_cast<T*>(values.data),
+         static_cast<const Key*>(keys.data), keys.size);
 }
 
 }  // namespace

@@ -11,8 +11,8 @@ namespace trencadis {
 void add_on_stream(View y, ConstView x, cudaStream_t stream);
 
 // NCCL's maximum of floats drops a NaN. Whole numbers in the same order do not: key(a) < key(b) exactly when a < b, and
-// the key of every NaN is larger than all others. f32 and bf16 have i32 keys, f64 has i64. keys may be values itself, if
-// the elements are of one size.
+// the key of every NaN is larger than all others. f32 and bf16 have i32 keys, f64 has i64. keys may be values itself,
+// if the elements are of one size.
 DType key_type(DType dtype);
 void keys_of_values(View keys, ConstView values, cudaStream_t stream);
 void values_of_keys(View values, ConstView keys, cudaStream_t stream);

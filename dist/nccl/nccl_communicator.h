@@ -8,10 +8,10 @@
 // Sums: NCCL forms the sum over the ranks in an order of its own, equal on all ranks; with `accumulate` it forms it in
 // scratch memory and a kernel then adds it to the shard. So bits equal the host backends' only where sums are exact.
 //
-// Order of several communicators (NcclOptions::one_channel): NCCL can order the launches of several communicators of one
-// GPU by the host's calls since 2.26, when NCCL_LAUNCH_ORDER_IMPLICIT is 1, which is set here unless the environment
-// says otherwise. Then split() and duplicate() give channels that overlap. Otherwise duplicates share one NCCL
-// communicator, and each call waits on its stream for the one before.
+// Order of several communicators (NcclOptions::one_channel): NCCL can order the launches of several communicators of
+// one GPU by the host's calls since 2.26, when NCCL_LAUNCH_ORDER_IMPLICIT is 1, which is set here unless the
+// environment says otherwise. Then split() and duplicate() give channels that overlap. Otherwise duplicates share one
+// NCCL communicator, and each call waits on its stream for the one before.
 //
 // Traffic is counted as a ring sends it: of n elements, rank r sends (W-1)/W n in a reduce-scatter or all-gather, twice
 // that in an all-reduce, and n in a broadcast unless its neighbour is the root.
@@ -33,8 +33,8 @@ struct NcclOptions {
   bool also_alone = false;
 };
 
-// Collective over `host`, which carries NCCL's id and what ranks tell each other about their calls: dist/mpi's world, or
-// dist/thread's in tests. The ranks are on different GPUs, each its context's, current in the calling thread; throws
+// Collective over `host`, which carries NCCL's id and what ranks tell each other about their calls: dist/mpi's world,
+// or dist/thread's in tests. The ranks are on different GPUs, each its context's, current in the calling thread; throws
 // Error on all of them, naming ranks and GPU, when two share one. The context outlives the communicator.
 std::unique_ptr<Communicator> make_nccl_communicator(Context& context, Communicator& host, NcclOptions options = {},
                                                      const AbortFlag* abort = nullptr);

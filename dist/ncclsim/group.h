@@ -1,4 +1,5 @@
-// Group: the ranks of one communicator of the simulated NCCL. What an ncclComm_t points to, and the state of the library.
+// Group: the ranks of one communicator of the simulated NCCL. What an ncclComm_t points to, and the state of the
+// library.
 //
 // Two kinds of group exist: of threads of this process (thread_group.h), and of processes of one host that share their
 // devices' memory (process_group.h). Both end in perform() of collective_call.h.

@@ -1,9 +1,9 @@
 // The order in which ranks use several communicators.
 //
-// Two collectives on two communicators of the same GPUs may both wait for the other to leave the GPU: rank 0 has begun the
-// first and rank 1 the second. NCCL orders launches by the order of the host's calls (NCCL_LAUNCH_ORDER_IMPLICIT), which
-// helps only if every rank's host makes its calls in one and the same order. This is what is checked here: for every two
-// GPUs, the calls on communicators that hold both of them.
+// Two collectives on two communicators of the same GPUs may both wait for the other to leave the GPU: rank 0 has begun
+// the first and rank 1 the second. NCCL orders launches by the order of the host's calls (NCCL_LAUNCH_ORDER_IMPLICIT),
+// which helps only if every rank's host makes its calls in one and the same order. This is what is checked here: for
+// every two GPUs, the calls on communicators that hold both of them.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // NCCL's functions, as far as dist/nccl uses them. Signatures are those of NVIDIA's header.
 //
-// Collectives return at once, as NCCL's do; between ncclGroupStart() and ncclGroupEnd() they are kept back until the end.
-// Environment: TRENCADIS_SIM_PATIENCE, the seconds after which ranks that wait for others to join give up (60).
+// Collectives return at once, as NCCL's do; between ncclGroupStart() and ncclGroupEnd() they are kept back until the
+// end. Environment: TRENCADIS_SIM_PATIENCE, the seconds after which ranks that wait for others to join give up (60).
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 
@@ -85,9 +85,11 @@ std::shared_ptr<Group> join_group(const ncclUniqueId& id, int ranks, int rank, i
   const std::shared_ptr<ThreadGroup> group = entry;
   if (group->add_member(ranks, rank, device)) library.joining.erase(name);
   library.changed.notify_all();
-  const bool ended =
-      library.changed.wait_for(lock, patience(), [&] { return group->complete() || !group->error_locked().empty(); });
-  const std::string error = ended ? group->error_locked() : fmt::format("not all of {} ranks have come", ranks);
+  library.changed.wait_for(lock, patience(), [&] { return group->complete() || !group->error_locked().empty(); });
+  // A group that is complete may have an error already: of ranks that were quicker than this one.
+  const std::string error = group->complete()               ? ""
+                            : group->error_locked().empty() ? fmt::format("not all of {} ranks have come", ranks)
+                                                            : group->error_locked();
   if (!error.empty()) library.joining.erase(name);
   lock.unlock();  // before the group may end here
   CHECK(error.empty(), "{}", error);

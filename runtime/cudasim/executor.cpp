@@ -285,11 +285,12 @@ bool Executor::poll(const std::shared_ptr<Mark>& mark) {
     return true;
   }
   need(*mark);
+  if (!choose(/*only_needed=*/true)) return false;  // without the cost of access to device memory
   constexpr int kAtATime = 32;
   const DeviceAccess access;
-  int ran = 0;
-  while (ran < kAtATime && !mark->done && step(/*only_needed=*/true)) ++ran;
-  if (ran > 0) progress.notify_all();
+  for (int ran = 0; ran < kAtATime && !mark->done && step(/*only_needed=*/true); ++ran) {
+  }
+  progress.notify_all();
   return false;
 }
 

@@ -13,14 +13,15 @@ namespace trencadis::test {
 
 namespace {
 bool staged = false;  // this run's communicator, from the command line
-}
+int local_rank = 0;
+}  // namespace
 
 bool accumulates_the_sum() { return !staged; }
 
 void on_ranks(const CommOptions& options, const std::function<void(Communicator&)>& body, AbortFlag* abort) {
   const auto world = make_mpi_world(options, abort);
   CudaOptions cuda;
-  cuda.device = staged ? 0 : device_of_rank(world->rank());  // staged: all on one
+  cuda.device = staged ? 0 : device_of_rank(local_rank);  // staged: all on one
   Context context(make_cuda_backend(cuda));
   NcclOptions nccl;
   nccl.comm = options;
@@ -44,6 +45,7 @@ int main(int argc, char** argv) {
   const MpiEnvironment mpi;
   test::staged = argc > 1 && std::string(argv[1]) == "staged";
   const auto world = make_mpi_world();
+  test::local_rank = mpi.local_rank();
   if (!test::staged) ncclsim::share_device_memory(*world, size_t{1} << 30);
   return test::run_tests(argc - 1, argv + 1, mpi);
 }

@@ -1,6 +1,6 @@
-// The tests of communicators work on host arrays. OnDevice lends them a communicator of a GPU: each call copies its arrays
-// to device memory, runs the collective there, waits, and copies the result back. What goes wrong while it waits comes
-// out of the test's stream, as it does from a host's communicator.
+// The tests of communicators work on host arrays. OnDevice lends them a communicator of a GPU: each call copies its
+// arrays to device memory, runs the collective there, waits, and copies the result back. What goes wrong while it waits
+// comes out of the test's stream, as it does from a host's communicator.
 #pragma once
 
 #include <cstring>

@@ -1,4 +1,5 @@
-// NCCL on the simulator, through NCCL's own functions: what it computes, what it demands of its callers, and what it says.
+// NCCL on the simulator, through NCCL's own functions: what it computes, what it demands of its callers, and what it
+// says.
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 

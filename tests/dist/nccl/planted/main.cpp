@@ -1,5 +1,5 @@
-// Planted bugs of NCCL and its streams: a program that is right (step.cpp), and one mistake a name. Each must be caught,
-// as the table says.
+// Planted bugs of NCCL and its streams: a program that is right (step.cpp), and one mistake a name. Each must be
+// caught, as the table says.
 //
 //   planted_nccl NAME            runs it under every schedule in a process of its own, against the table
 //   planted_nccl NAME SCHEDULE   runs it here. Exit code 0: right numbers, 1: wrong ones, 3: an Error, which it prints,
@@ -40,8 +40,8 @@ const char* text_of(int code) {
   }
 }
 
-// Which rank comes first is the host's business, so what one schedule sees of a missing wait may differ from run to run:
-// of the schedules up to the last, one has to see it. ThreadSanitizer sees it under any.
+// Which rank comes first is the host's business, so what one schedule sees of a missing wait may differ from run to
+// run: of the schedules up to the last, one has to see it. ThreadSanitizer sees it under any.
 const std::array<const char*, 8> kSchedules = {"eager",  "lazy",   "late",   "seed:1",
                                                "seed:2", "seed:3", "seed:4", "seed:5"};
 constexpr size_t kUnseeded = 3;  // what ranks do differently is an Error with its labels under each of these
