@@ -25,9 +25,12 @@ RunSummary summarise_run(const ZeroEngine& engine, const GPT& model, int64_t bat
       {"activations", activations, measured(MemoryCategory::activation)},
       {"communication", staging, measured(MemoryCategory::communication)},
   };
-  int64_t total = 0;
-  for (const SummaryRow& row : summary.memory) total += row.predicted;
-  summary.memory.push_back({"resident, above start", total, resident});
+  // The process's own memory is the plan's where it is the device's: a GPU has memory of its own.
+  if (engine.runtime().context.device().kind == Device::Kind::cpu) {
+    int64_t total = 0;
+    for (const SummaryRow& row : summary.memory) total += row.predicted;
+    summary.memory.push_back({"resident, above start", total, resident});
+  }
 
   const int64_t world = engine.runtime().world;
   if (world == 1) return summary;

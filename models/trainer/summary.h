@@ -16,7 +16,8 @@ struct SummaryRow {
 };
 
 struct RunSummary {
-  std::vector<SummaryRow> memory;   // the largest of any rank, inside a step; last: resident memory above the start's
+  // The largest of any rank, inside a step; on the CPU, last: resident memory above the start's.
+  std::vector<SummaryRow> memory;
   std::vector<SummaryRow> traffic;  // what rank 0 sent in a step, by collective; empty on one rank
 };
 

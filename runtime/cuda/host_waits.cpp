@@ -25,6 +25,7 @@ std::vector<HostWatch*> HostWaits::watches() const {
 
 void HostWaits::until(const std::function<cudaError_t()>& query, const std::function<cudaError_t()>& block) const {
   using Clock = std::chrono::steady_clock;
+  ++count_;
   const std::vector<HostWatch*> watches = this->watches();
   if (watches.empty()) {
     CUDA_CHECK(block());

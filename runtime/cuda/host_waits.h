@@ -7,6 +7,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include <atomic>
+#include <cstdint>
 #include <functional>
 #include <mutex>
 #include <vector>
@@ -29,11 +31,15 @@ class HostWaits {
   // Returns when query() is cudaSuccess. block() does the same in one call, for when nobody watches. Throws Error for
   // another status, and what a watch throws.
   void until(const std::function<cudaError_t()>& query, const std::function<cudaError_t()>& block) const;
+  // How often the host has waited, or would have if the device had not been done already: each call of until(). The
+  // promise that a training step waits once is counted here.
+  int64_t count() const { return count_; }
 
  private:
   std::vector<HostWatch*> watches() const;
 
   mutable std::mutex mutex_;
+  mutable std::atomic<int64_t> count_ = 0;
   std::vector<HostWatch*> watches_;
 };
 

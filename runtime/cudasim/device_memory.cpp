@@ -25,7 +25,8 @@ namespace trencadis::cudasim {
 
 namespace {
 
-constexpr size_t kPage = 4096, kAlign = 512, kReservation = size_t{1} << 36;
+// Rights change with every operation, so few large pages are wanted, where the system has them.
+constexpr size_t kPage = 4096, kLargePage = size_t{2} << 20, kAlign = 512, kReservation = size_t{1} << 36;
 
 size_t round_up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
 
@@ -78,7 +79,7 @@ class Heap {
   }
 
   // Rights for everything that was ever handed out: one system call.
-  void allow(bool access) { allow(access, base_, round_up(top_, kPage)); }
+  void allow(bool access) { allow(access, base_, std::min(round_up(top_, kLargePage), round_up(bytes_, kPage))); }
 
  private:
   void allow([[maybe_unused]] bool access, [[maybe_unused]] char* from, [[maybe_unused]] size_t bytes) {
@@ -189,9 +190,13 @@ void* allocate_device(int device, size_t bytes) {
   const size_t size = round_up(std::max<size_t>(bytes, 1), kAlign);
   if (m.used[device] + size > m.capacity) return nullptr;
   if (!CUDASIM_ORDINARY_HEAP && !m.heap.placed()) {
-    void* base = mmap(nullptr, kReservation, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (base == MAP_FAILED) return nullptr;
-    m.heap.place(static_cast<char*>(base), kReservation);
+    void* range =
+        mmap(nullptr, kReservation + kLargePage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (range == MAP_FAILED) return nullptr;
+    char* base =
+        static_cast<char*>(range) + (kLargePage - reinterpret_cast<uintptr_t>(range) % kLargePage) % kLargePage;
+    madvise(base, kReservation, MADV_HUGEPAGE);  // an error: small pages do as well
+    m.heap.place(base, kReservation);
   }
   // malloc's blocks end where they were asked to end, so that the byte after it is in a red zone.
   void* data = nullptr;

@@ -4,7 +4,6 @@
 #include <bit>
 #include <cmath>
 #include <cstdlib>
-#include <cstring>
 #include <mutex>
 #include <thread>
 
@@ -35,8 +34,27 @@ std::vector<uint64_t> delay_seeds() {
 
 // -- ranks ------------------------------------------------------------------------------------------------------------
 
+namespace {
+class Cpus final : public Devices {
+ public:
+  std::unique_ptr<Backend> make_backend(const Config& config, int) override {
+    return make_cpu_backend({.threads = config.threads, .misalign = config.misalign, .poison = true});
+  }
+  std::unique_ptr<Communicator> make_group(Context&, Communicator&, const CommOptions&) override { return nullptr; }
+  Around around_threads(int) override {
+    return [](const std::function<void()>& body) { body(); };
+  }
+  int64_t host_waits(Context&) override { return 0; }
+};
+}  // namespace
+
+std::shared_ptr<Devices> cpus() {
+  static const auto all = std::make_shared<Cpus>();
+  return all;
+}
+
 std::vector<std::string> errors_on_ranks(int world, const CommOptions& options,
-                                         const std::function<void(Communicator&)>& body) {
+                                         const std::function<void(Communicator&)>& body, Devices& devices) {
   std::vector<std::unique_ptr<Communicator>> comms;
   if (world == 1)
     comms.push_back(make_local_communicator(options));
@@ -44,29 +62,33 @@ std::vector<std::string> errors_on_ranks(int world, const CommOptions& options,
     comms = make_thread_communicators(world, options);
   std::vector<std::string> errors(comms.size());
   std::vector<std::thread> threads;
+  const Devices::Around around = devices.around_threads(world);
   for (size_t r = 0; r < comms.size(); ++r)
     threads.emplace_back([&, r] {
-      try {
-        body(*comms[r]);
-      } catch (const std::exception& error) {
-        errors[r] = error.what();
-        comms[r].reset();  // whoever waits for this rank must not wait for the timeout
-      }
+      around([&, r] {
+        try {
+          body(*comms[r]);
+        } catch (const std::exception& error) {
+          errors[r] = error.what();
+          comms[r].reset();  // whoever waits for this rank must not wait for the timeout
+        }
+      });
     });
   for (std::thread& thread : threads) thread.join();
   return errors;
 }
 
-void on_ranks(int world, const CommOptions& options, const std::function<void(Communicator&)>& body) {
-  const std::vector<std::string> errors = errors_on_ranks(world, options, body);
+void on_ranks(int world, const CommOptions& options, const std::function<void(Communicator&)>& body, Devices& devices) {
+  const std::vector<std::string> errors = errors_on_ranks(world, options, body, devices);
   for (size_t r = 0; r < errors.size(); ++r)
     if (!errors[r].empty()) throw Error(fmt::format("on rank {}: {}", r, errors[r]));
 }
 
-Rank::Rank(const Config& c, Communicator& communicator)
+Rank::Rank(const Config& c, Communicator& host)
     : config(c),
-      comm(communicator),
-      context(make_cpu_backend({.threads = c.threads, .misalign = c.misalign, .poison = true})),
+      context(c.devices->make_backend(c, host.rank())),
+      group(c.devices->make_group(context, host, c.comm)),
+      comm(group ? *group : host),
       model(c.model()) {
   ZeroOptions options;
   options.stage = c.stage;
@@ -149,11 +171,12 @@ void collect_shards(const ZeroEngine& engine, What what, Values& into) {
     const Piece& piece =
         what == What::gradient ? shard.segment.gradient : shard.segment.states[what == What::first_moment ? 0 : 1];
     shard.segment.layout->for_each_slice(shard.range, [&](const FlatSlice& slice) {
+      std::vector<float> part(static_cast<size_t>(slice.count));
+      piece.memory.context().copy_to_host(part.data(), piece.at(slice.offset, slice.count));
       const std::lock_guard lock(collecting);
       std::vector<float>& values = into[slice.entry->parameter->name];
       values.resize(static_cast<size_t>(slice.entry->count));
-      const View part = piece.at(slice.offset, slice.count);
-      std::memcpy(values.data() + slice.first, part.data, static_cast<size_t>(part.bytes()));
+      std::copy(part.begin(), part.end(), values.begin() + slice.first);
     });
   });
 }
@@ -170,10 +193,11 @@ Run run(const Config& config, const std::function<void(Rank&)>& between) {
     step.before.resize(world);
     step.peak.resize(world);
     step.traffic.resize(world);
+    step.host_waits.resize(world);
   }
   std::vector<std::vector<StepResult>> results(world);
 
-  on_ranks(config.world, config.comm, [&](Communicator& comm) {
+  const auto train = [&](Communicator& comm) {
     Rank rank(config, comm);
     at(run.peak_of_start, comm) = rank.context.memory().peak();
     at(run.start_digests, comm) = rank.engine->digest();
@@ -182,7 +206,9 @@ Run run(const Config& config, const std::function<void(Rank&)>& between) {
       const CommCounters before = rank.engine->counters();
       at(step.before, comm) = rank.context.memory().live();
       rank.context.memory().reset_peak();
+      const int64_t waits_before = config.devices->host_waits(rank.context);
       at(results, comm).push_back(rank.step());
+      at(step.host_waits, comm) = config.devices->host_waits(rank.context) - waits_before;
       at(step.peak, comm) = rank.context.memory().peak();
       if (!step.digests.empty()) at(step.digests, comm) = rank.engine->digest();  // also waits for the last gathers
       at(step.traffic, comm) = minus(rank.engine->counters(), before);
@@ -202,7 +228,8 @@ Run run(const Config& config, const std::function<void(Rank&)>& between) {
     rank.model->observe(nullptr);
     rank.engine.reset();
     at(run.after_end, comm) = rank.context.memory().live();
-  });
+  };
+  on_ranks(config.world, config.comm, train, *config.devices);
 
   for (size_t s = 0; s < run.steps.size(); ++s) {
     run.steps[s].result = results[0][s];

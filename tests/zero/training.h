@@ -27,8 +27,27 @@ inline constexpr bool kReduced = true;
 inline constexpr bool kReduced = false;
 #endif
 
+struct Config;
+
+// What ranks compute on, and how their memory travels.
+class Devices {
+ public:
+  virtual ~Devices() = default;
+  virtual std::unique_ptr<Backend> make_backend(const Config& config, int rank) = 0;
+  // The ranks of `host` as a communicator of the context's memory; null: host is one. Collective.
+  virtual std::unique_ptr<Communicator> make_group(Context& context, Communicator& host,
+                                                   const CommOptions& options) = 0;
+  // Called before the ranks' threads start. Each thread then calls the result with what it does.
+  using Around = std::function<void(const std::function<void()>& body)>;
+  virtual Around around_threads(int world) = 0;
+  // How often the host has waited for the device; 0 where it is the device.
+  virtual int64_t host_waits(Context& context) = 0;
+};
+std::shared_ptr<Devices> cpus();
+
 struct Config {
   MakeModel model = gpt();
+  std::shared_ptr<Devices> devices = cpus();
   int stage = 0, world = 1, grad_accum = 1, prefetch = 1;
   bool reshard = true;
   float clip = 0, lr = 1e-2f, weight_decay = 0.1f;
@@ -53,13 +72,14 @@ std::vector<uint64_t> delay_seeds();
 // Runs body on every rank, each in its own thread, with communicators that live until all have returned. Returns what
 // each rank threw; "" for nothing.
 std::vector<std::string> errors_on_ranks(int world, const CommOptions& options,
-                                         const std::function<void(Communicator&)>& body);
+                                         const std::function<void(Communicator&)>& body, Devices& devices = *cpus());
 // The same where nobody should throw: throws the first error.
-void on_ranks(int world, const CommOptions& options, const std::function<void(Communicator&)>& body);
+void on_ranks(int world, const CommOptions& options, const std::function<void(Communicator&)>& body,
+              Devices& devices = *cpus());
 
 // One rank at work; members die in reverse order.
 struct Rank {
-  Rank(const Config& c, Communicator& communicator);
+  Rank(const Config& c, Communicator& host);
   Rank(const Rank&) = delete;
   Rank& operator=(const Rank&) = delete;
 
@@ -69,8 +89,9 @@ struct Rank {
   StagePlan predict() const { return engine->predict(model->uses()); }
 
   const Config& config;
-  Communicator& comm;
   Context context;
+  const std::unique_ptr<Communicator> group;  // of the devices; may be null
+  Communicator& comm;
   std::unique_ptr<TestModel> model;
   std::unique_ptr<ZeroEngine> engine;
   int64_t next_step = 0;
@@ -85,6 +106,7 @@ struct StepLog {
   std::vector<uint32_t> digests;  // by rank, as everything below: of the parameters after the step, if taken
   std::vector<BytesByCategory> before, peak;  // live when the step began; the largest during it
   std::vector<CommCounters> traffic;          // of this step
+  std::vector<int64_t> host_waits;            // how often the host waited for the device during it
 };
 
 struct Run {

@@ -70,9 +70,13 @@ std::string curves(const std::vector<RunFolder>& runs) {
          draw(time) + "</div></section>\n";
 }
 
-// The sum over categories, which summary.cpp has under this name; 0 where no plan is known.
+// The sum over categories, of which summary.cpp has a row of its own too; 0 where no plan is known.
 int64_t planned_bytes(const RunFolder& folder) {
-  return folder.run ? std::max<int64_t>(0, folder.run->predicted("resident, above start")) : 0;
+  int64_t sum = 0;
+  if (!folder.run) return 0;
+  for (const RunRecord::Row& row : folder.run->memory)
+    if (row.name != "resident, above start") sum += std::max<int64_t>(0, row.predicted);
+  return sum;
 }
 
 // What all pictures of one step on a page share.

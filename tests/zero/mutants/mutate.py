@@ -6,7 +6,7 @@
   mutate.py run NAME PROGRAM                              succeeds if PROGRAM, built with the mutant, fails its test case
 
 mutants.json holds, for each: name, file, old (text that stands in the file exactly once), new, caught_by (a doctest
-test-case filter), note. A mutant that no longer applies is an error: the code it broke has changed, so look at it again.
+test-case filter), note, and suite: "cuda" where the program is test_zero_cuda_sim, else left out. A mutant that no longer applies is an error: the code it broke has changed, so look at it again.
 """
 import json
 import pathlib
