@@ -13,6 +13,9 @@ if(TRENCADIS_NVCC)
     set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
   endif()
   find_package(CUDAToolkit REQUIRED)
+  # Of every library that nvcc compiles. fmt 9 believes that nvcc has no constexpr; its consteval does not compile then.
+  set(TRENCADIS_NVCC_OPTIONS
+      $<$<COMPILE_LANGUAGE:CUDA>:-DFMT_USE_CONSTEXPR=1;-Werror=all-warnings;-Xcompiler=-Wall,-Wextra;-lineinfo>)
   set(CMAKE_CUDA_STANDARD 20)
   set(CMAKE_CUDA_STANDARD_REQUIRED ON)
 endif()
