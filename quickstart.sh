@@ -65,7 +65,7 @@ mkdir -p build/release
 log=build/release/quickstart.log
 # The CPU's program needs nothing of NVIDIA's: what is not here is not fetched (test.sh fetches it).
 fetch=()
-[ -e build/release/CMakeCache.txt ] || fetch=(-DTRENCADIS_FETCH_CUDA_HEADERS=OFF)
+[ -e build/release/CMakeCache.txt ] || fetch=(-DTRENCADIS_FETCH_CUDA_HEADERS=OFF -DTRENCADIS_FETCH_CUDNN_FRONTEND=OFF)
 if ! { cmake --preset release "${fetch[@]}" && cmake --build build/release -j "$(nproc)" --target train_gpt; } >$log 2>&1 </dev/null; then
   tail -n 60 $log >&2
   echo "quickstart.sh: the build failed (all of its output: $log)" >&2

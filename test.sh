@@ -89,7 +89,8 @@ test_preset() {
   fi
   mkdir -p "build/$preset"
   echo "== $preset: building"
-  quietly "build/$preset/configure.log" cmake --preset "$preset" -DTRENCADIS_FETCH_CUDA_HEADERS=ON || return 1
+  quietly "build/$preset/configure.log" cmake --preset "$preset" -DTRENCADIS_FETCH_CUDA_HEADERS=ON \
+    -DTRENCADIS_FETCH_CUDNN_FRONTEND=ON || return 1
   quietly "build/$preset/build.log" cmake --build "build/$preset" -j "$cores" --target $target || return 1
   echo "== $preset: built in $((SECONDS - begin)) s, testing"
   ctest --preset "$preset" -j "$cores" "${filter[@]}" </dev/null

@@ -3,7 +3,9 @@
 
 if(TRENCADIS_NVCC)
   set(CMAKE_CUDA_COMPILER ${TRENCADIS_NVCC})
-  set(CMAKE_CUDA_ARCHITECTURES 80-real 90)  # machine code for sm_80 and sm_90; newer GPUs translate the latter's PTX
+  # Machine code for sm_80 and sm_90; newer GPUs translate the latter's PTX.
+  set(TRENCADIS_CUDA_ARCHITECTURES 80-real 90 CACHE STRING "What nvcc compiles for, as CMAKE_CUDA_ARCHITECTURES")
+  set(CMAKE_CUDA_ARCHITECTURES ${TRENCADIS_CUDA_ARCHITECTURES})
   if(CCACHE)
     set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE})
   endif()
@@ -40,16 +42,16 @@ function(trencadis_sources_for_simulator)
     INCLUDE_DIRECTORIES ${CMAKE_SOURCE_DIR}/runtime/cudasim)
 endfunction()
 
-# trencadis_library_for_simulator(folder LINK ...): the library folder_sim of the folder's .cu and .cpp.
+# trencadis_library_for_simulator(folder [WITH sources...] LINK ...): the library folder_sim of the folder's .cu and .cpp.
 function(trencadis_library_for_simulator folder)
-  cmake_parse_arguments(ARG "" "" "LINK" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "WITH;LINK" ${ARGN})
   string(REPLACE "/" "_" name ${folder})
   file(GLOB kernels CONFIGURE_DEPENDS ${folder}/*.cu ${folder}/ladder/*.cu)
   file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.cpp)
   list(FILTER sources EXCLUDE REGEX "/example_")
   if(kernels OR sources)
     trencadis_sources_for_simulator(${kernels})
-    add_library(${name}_sim STATIC ${kernels} ${sources})
+    add_library(${name}_sim STATIC ${kernels} ${sources} ${ARG_WITH})
     target_link_libraries(${name}_sim PUBLIC trencadis_flags ${ARG_LINK})
   else()
     add_library(${name}_sim INTERFACE)

@@ -40,7 +40,9 @@ RankDevice choose_device(const TrainOptions& options, Communicator& world, int t
     });
   if (!wanted || *std::min_element(all_usable.begin(), all_usable.end()) == 0) {
     on_all_ranks(world, [&] {
-      if (options.tf32) throw UsageError("--tf32 is about GPUs, and this run is on the CPU; leave it out");
+      for (const auto& [given, flag] :
+           {std::pair(options.tf32, "--tf32"), {options.attention != "auto", "--attention"}})
+        if (given) throw UsageError(fmt::format("{} is about GPUs, and this run is on the CPU; leave it out", flag));
     });
     CpuOptions cpu;
     cpu.threads = options.threads > 0 ? static_cast<int>(options.threads) : threads;
@@ -66,6 +68,7 @@ RankDevice choose_device(const TrainOptions& options, Communicator& world, int t
           device.gpus->device_count(), device.gpus->device_count() > 1 ? "s" : "", world.rank(), local + 1));
     gpu.device = local;
     gpu.tf32 = options.tf32;
+    gpu.attention = options.attention;
     device.backend = device.gpus->make_backend(gpu);
     device.description = fmt::format("cuda: {}, one GPU a rank", device.gpus->device_name(local));
   });

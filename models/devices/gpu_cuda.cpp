@@ -18,6 +18,9 @@ class CudaSupport final : public GpuSupport {
     CudaOptions cuda;
     cuda.device = options.device;
     cuda.tf32 = options.tf32;
+    cuda.attention = options.attention == "native"  ? AttentionChoice::native
+                     : options.attention == "cudnn" ? AttentionChoice::cudnn
+                                                    : AttentionChoice::automatic;
     return make_cuda_backend(cuda);
   }
   std::unique_ptr<Communicator> make_group(Context& context, Communicator& host, const CommOptions& options,

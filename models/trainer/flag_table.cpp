@@ -233,6 +233,8 @@ std::vector<Flag> build_table() {
 
   t.group("Run");
   t.choice("device", "auto|cpu|cuda", &O::device, "where to compute; auto: on a GPU where there is one");
+  t.choice("attention", "auto|native|cudnn", &O::attention,
+           "cuda: whose attention kernels; auto: cuDNN's in bf16 where they can be used, else this project's");
   t.on_off("tf32", &O::tf32, "cuda: products on tensor cores, which round their factors to 10 bits");
   t.integer("threads", &O::threads, 0, 10'000, "compute threads per rank; 0: its share of the cores it may use");
   t.integer("seed", &O::seed, 0, std::numeric_limits<int64_t>::max(), "of weights, order of data, dropout and samples");

@@ -1,5 +1,5 @@
-// Causal attention: the backward pass. Forward is ladder/attention_fast.cu; runtime/cpu/attention.cpp is the readable
-// reference of both.
+// Causal attention: the backward pass, and the choice between these kernels and cuDNN's (cudnn/sdpa.h). Forward is
+// ladder/attention_fast.cu; runtime/cpu/attention.cpp is the readable reference of both.
 //
 // Backward makes the tiles of probabilities again, from q, k and lse (Dao et al., "FlashAttention", 2022). Two kernels,
 // so that every sum has one owner and a fixed order: a block per tile of queries for dq, a block per tile of keys for
@@ -10,6 +10,7 @@
 #include "device/shared_array.h"
 #include "runtime/cuda/attention_arrays.h"
 #include "runtime/cuda/cuda_kernels.h"
+#include "runtime/cuda/cudnn/sdpa.h"
 #include "runtime/cuda/ladder/attention.h"
 #include "runtime/cuda/reduce.cuh"
 
@@ -189,7 +190,32 @@ void backward(const AttentionArrays<const T>& a, const AttentionGradients<T>& g,
 
 }  // namespace
 
+// Here, where CudnnAttention is a complete type.
+CudaKernels::CudaKernels(cudaStream_t stream, CublasHandle& products, Allocator& scratch, AttentionChoice attention)
+    : stream_(stream), products_(products), scratch_(scratch), attention_(attention) {}
+CudaKernels::~CudaKernels() = default;
+
+// Calls cuDNN if that is wanted; whether it took the call. What it refuses is left to the native kernels, unless the user
+// insisted. Which kernels run depends on types, shape and alignment alone.
+template <typename Call>
+bool CudaKernels::by_cudnn(const char* kernel, DType dtype, Call&& call) {
+  if (attention_ == AttentionChoice::native) return false;
+  const bool insist = attention_ == AttentionChoice::cudnn;
+  if (!insist && (dtype != DType::bf16 || !CudnnAttention::built())) return false;
+  if (!cudnn_) cudnn_ = std::make_unique<CudnnAttention>(stream_, scratch_);
+  const std::string refusal = call(*cudnn_);
+  CHECK(refusal.empty() || !insist, "{}: cuDNN was asked for and does not take this call: {}; use attention auto",
+        kernel, refusal);
+  return refusal.empty();
+}
+
 void CudaKernels::attention(View o, View lse, ConstView q, ConstView k, ConstView v, const AttentionShape& s) {
+  const char* kernel = "attention";
+  check_attention(kernel, s);
+  dispatch_float(kernel, o.dtype, [&](auto zero) {  // checks the views, whoever runs
+    attention_arrays<decltype(zero), View>(kernel, o, lse, q, k, v, s);
+  });
+  if (by_cudnn(kernel, o.dtype, [&](CudnnAttention& cudnn) { return cudnn.forward(o, lse, q, k, v, s); })) return;
   attention_fast(stream_, scratch_, o, lse, q, k, v, s);
 }
 
@@ -205,6 +231,9 @@ void CudaKernels::attention_backward(View dq, View dk, View dv, ConstView d_o, C
     gradients.dk = head_array<T>(kernel, "dk", dk, s, s.H_kv, s.k_stride);
     gradients.dv = head_array<T>(kernel, "dv", dv, s, s.H_kv, s.v_stride);
     gradients.d_o = head_array<T>(kernel, "d_o", d_o, s, s.H, s.o_stride);
+    if (by_cudnn(kernel, dq.dtype,
+                 [&](CudnnAttention& cudnn) { return cudnn.backward(dq, dk, dv, d_o, o, lse, q, k, v, s); }))
+      return;
     if (s.B * s.T == 0) return;
     Scratch<float> delta(scratch_, s.B * s.H * s.T);
     dispatch_head(s.D, [&](auto bound) { backward<T, bound()>(arrays, gradients, delta.data(), s, stream_); });

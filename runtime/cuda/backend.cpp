@@ -7,6 +7,7 @@
 
 #include "runtime/cuda/caching_pool.h"
 #include "runtime/cuda/cuda_kernels.h"
+#include "runtime/cuda/cudnn/sdpa.h"
 #include "runtime/cuda/handles.h"
 #include "runtime/cuda/staging.h"
 #include "runtime/cuda/streams.h"
@@ -36,7 +37,10 @@ struct StreamResources {
 
 class CudaBackend final : public Backend {
  public:
-  explicit CudaBackend(const CudaOptions& options) : options_(options), device_(use_device(options.device)) {}
+  explicit CudaBackend(const CudaOptions& options) : options_(options), device_(use_device(options.device)) {
+    CHECK(options.attention != AttentionChoice::cudnn || CudnnAttention::built(), "attention by cuDNN: {}",
+          CudnnAttention::why_not_built());
+  }
 
   Device device() const override { return {Device::Kind::cuda, device_}; }
   Allocator& allocator() override { return storage_; }
@@ -53,7 +57,7 @@ class CudaBackend final : public Backend {
   std::unique_ptr<Kernels> make_kernels(Stream& stream) override {
     const cudaStream_t handle = CudaStream::of(stream).handle();
     StreamResources& resources = resources_.emplace_back(pools_, handle, options_, pool_options());
-    return std::make_unique<CudaKernels>(handle, resources.products, resources.scratch);
+    return std::make_unique<CudaKernels>(handle, resources.products, resources.scratch, options_.attention);
   }
 
   void copy_from_host(View device, const void* host) override {

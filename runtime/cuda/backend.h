@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "runtime/context.h"
+#include "runtime/cuda/attention_choice.h"
 
 namespace trencadis {
 
@@ -13,6 +14,8 @@ struct CudaOptions {
   int device = 0;
   // Products of f32 on tensor cores, which round the factors to 10 bits: faster, and other bits.
   bool tf32 = false;
+  // cudnn is an Error where cuDNN is not built in, and for calls that it does not take (cudnn/sdpa.h).
+  AttentionChoice attention = AttentionChoice::automatic;
   // Pinned host memory for copies.
   int64_t staging_bytes = 6 << 20;
   // For tests: blocks arrive as NaN, written by the compute stream.
@@ -21,7 +24,8 @@ struct CudaOptions {
   bool exact_blocks = false;
 };
 
-// The calling thread's device becomes options.device. Throws Error when there is no such device.
+// The calling thread's device becomes options.device. Throws Error when there is no such device, or no cuDNN where it is
+// asked for.
 //
 // Copies: copy_from_host() returns when the bytes are in staging memory, copy_to_host() when they have arrived; both are
 // ordered on the compute stream. Tracing: host code that is enqueued on streams is not recorded, nor are kernels: their

@@ -8,19 +8,25 @@
 
 #include <cuda_runtime_api.h>
 
+#include <memory>
+
 #include "runtime/allocator.h"
+#include "runtime/cuda/attention_choice.h"
 #include "runtime/cuda/handles.h"
 #include "runtime/kernels.h"
 
 namespace trencadis {
 
+class CudnnAttention;
+
 class CudaKernels final : public Kernels {
  public:
-  // stream: on which everything is launched; products: a cuBLAS handle set to that stream; scratch: device memory in
-  // the order of that stream, so that a block may be freed as soon as the last kernel that uses it is launched. All
-  // must outlive this.
-  CudaKernels(cudaStream_t stream, CublasHandle& products, Allocator& scratch)
-      : stream_(stream), products_(products), scratch_(scratch) {}
+  // stream: on which everything is launched; products: a cuBLAS handle set to that stream; scratch: device memory in the
+  // order of that stream, so that a block may be freed as soon as the last kernel that uses it is launched. All must
+  // outlive this.
+  CudaKernels(cudaStream_t stream, CublasHandle& products, Allocator& scratch,
+              AttentionChoice attention = AttentionChoice::native);
+  ~CudaKernels() override;
 
   void zero(View x) override;
   void copy(View y, ConstView x) override;
@@ -69,9 +75,14 @@ class CudaKernels final : public Kernels {
   void sgd(View param, View master, View u, ConstView grad, const SgdStep& step) override;
 
  private:
+  template <typename Call>
+  bool by_cudnn(const char* kernel, DType dtype, Call&& call);
+
   cudaStream_t stream_;
   CublasHandle& products_;
   Allocator& scratch_;
+  const AttentionChoice attention_;
+  std::unique_ptr<CudnnAttention> cudnn_;  // made when first wanted: cuDNN takes long to load
 };
 
 }  // namespace trencadis

@@ -4,16 +4,19 @@
 //   cuda_ladder           measures; exit code 77 where there is no GPU
 //   cuda_ladder --list    the same rows without times, anywhere
 //
-// Products and attention are compared to cuBLAS in the same type, layer norm's backward to a copy of bytes.
+// Products are compared to cuBLAS in the same type, attention to cuDNN in bf16 where that is built in, else to cuBLAS's
+// products, layer norm's backward to a copy of the bytes that it has to move.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "runtime/cuda/cuda_kernels.h"
+#include "runtime/cuda/cudnn/sdpa.h"
 #include "runtime/cuda/handles.h"
 #include "runtime/cuda/ladder/attention.h"
 #include "runtime/cuda/ladder/layer_norm_backward.h"
@@ -28,17 +31,25 @@ constexpr int64_t kN = 16384, kC = 1024;                                        
 constexpr double kProductWork = 2.0 * kProduct * kProduct * kProduct;              // operations
 constexpr double kAttentionWork = 2.0 * 2.0 * kB * kH * kD * kT * (kT + 1) / 2.0;  // causal: half of the scores
 
-// Device memory, and scratch memory for kernels. Without a device (--list), null.
+// Device memory, and scratch memory for kernels. What was freed is kept and given again, as all work is in one stream: a
+// call of cudaMalloc would be timed with the kernel. Without a device (--list), null.
 class DeviceMemory final : public Allocator {
  public:
   explicit DeviceMemory(bool device) : device_(device) {}
+  ~DeviceMemory() {
+    for (const auto& [bytes, data] : free_) cudaFree(data);
+  }
+  DeviceMemory(const DeviceMemory&) = delete;
+  DeviceMemory& operator=(const DeviceMemory&) = delete;
+
   void* allocate(int64_t bytes) override {
+    if (const auto kept = free_.find(bytes); kept != free_.end()) return free_.extract(kept).mapped();
     void* data = nullptr;
     if (device_) CUDA_CHECK(cudaMalloc(&data, static_cast<size_t>(bytes)));
     return data;
   }
-  void free(void* data, int64_t) override {
-    if (device_) cudaFree(data);  // waits for the kernels that use it
+  void free(void* data, int64_t bytes) override {
+    if (data) free_.emplace(bytes, data);
   }
 
   // n elements of small numbers.
@@ -50,6 +61,7 @@ class DeviceMemory final : public Allocator {
 
  private:
   bool device_;
+  std::multimap<int64_t, void*> free_;
 };
 
 class Stopwatch {
@@ -129,8 +141,9 @@ void products(Table& table, DeviceMemory& memory, cudaStream_t stream, Kernels* 
   }
 }
 
-// Compared to cuBLAS's products in the same type: attention is two products and a softmax between them.
-void attention(Table& table, DeviceMemory& memory, cudaStream_t stream) {
+// Attention is two products and a softmax between them; backward is five products (the native kernels make seven).
+// cudnn is Kernels that insist on cuDNN; they are used where it is built in.
+void attention(Table& table, DeviceMemory& memory, cudaStream_t stream, Kernels* native, Kernels* cudnn) {
   const AttentionShape s{.B = kB,
                          .T = kT,
                          .H = kH,
@@ -154,6 +167,20 @@ void attention(Table& table, DeviceMemory& memory, cudaStream_t stream) {
     rung("tiled", attention_tiled);
     rung("fast", attention_fast);
     if (type == DType::bf16) rung("tensor_core", attention_tensor_core);
+    const bool by_cudnn = type == DType::bf16 && CudnnAttention::built();
+    if (by_cudnn)
+      table.row("attention", "cuDNN", type, kAttentionWork, "op/s", true,
+                [&] { cudnn->attention(o, lse, q, k, v, s); });
+
+    const View dq = memory.make(type, n), dk = memory.make(type, n), dv = memory.make(type, n);
+    const View d_o = memory.make(type, n);
+    const auto backward = [&](const char* name, Kernels* kernels, bool reference) {
+      table.row("attention backward", name, type, 2.5 * kAttentionWork, "op/s", reference,
+                [&, kernels] { kernels->attention_backward(dq, dk, dv, d_o, o, lse, q, k, v, s); });
+    };
+    backward("fast", native, false);
+    if (by_cudnn) backward("cuDNN", cudnn, true);
+    for (const View& view : {dq, dk, dv, d_o}) memory.free(view.data, view.bytes());
     for (const View& view : {q, k, v, o, lse}) memory.free(view.data, view.bytes());
   }
 }
@@ -193,16 +220,17 @@ void run(const std::string& device, bool measure) {
   DeviceMemory memory(measure);
   std::unique_ptr<Stopwatch> stopwatch;
   std::unique_ptr<CublasHandle> blas;
-  std::unique_ptr<Kernels> kernels;
+  std::unique_ptr<Kernels> kernels, cudnn;
   cudaStream_t stream = nullptr;  // the legacy stream will do
   if (measure) {
     stopwatch = std::make_unique<Stopwatch>(stream);
     blas = std::make_unique<CublasHandle>(stream, false);
     kernels = std::make_unique<CudaKernels>(stream, *blas, memory);
+    cudnn = std::make_unique<CudaKernels>(stream, *blas, memory, AttentionChoice::cudnn);
   }
   Table table(stopwatch.get());
   products(table, memory, stream, kernels.get());
-  attention(table, memory, stream);
+  attention(table, memory, stream, kernels.get(), cudnn.get());
   layer_norm(table, memory, stream);
   table.print(device);
 }
