@@ -89,8 +89,9 @@ int tiny() {
   }
   fmt::print("{{\"losses\": [{:.6f}], \"losses_on_the_cpu\": [{:.6f}], \"largest_difference\": {:.2e}}}\n",
              fmt::join(got.losses, ", "), fmt::join(want.losses, ", "), worst);
-  if (worst < 1e-4 && want.losses.back() < want.losses.front()) return 0;
-  fmt::print(stderr, "gpu_train_step: losses differ by more than 1e-4, or do not fall\n");
+  // Sums in another order move a loss of 4.6 by some 1e-6; a wrong mask in attention's backward alone moves it by 3e-5.
+  if (worst < 5e-6 && want.losses.back() < want.losses.front()) return 0;
+  fmt::print(stderr, "gpu_train_step: losses differ by more than 5e-6, or do not fall\n");
   return 1;
 }
 
