@@ -60,7 +60,7 @@ struct TrainOptions {
   bool activation_checkpointing = false;
 
   // Run
-  std::string device = "auto";  // auto, cpu, cuda
+  std::string device = "auto";     // auto, cpu, cuda
   std::string attention = "auto";  // auto, native, cudnn
   bool tf32 = false;
   int64_t threads = 0;  // per rank; 0: the rank's share of the cores it may use
