@@ -73,8 +73,8 @@ void check_host_waits(const Run& got) {
     for (const int64_t waits : got.steps[s].host_waits) CHECK(waits == 1);
 }
 
-// The runs of one W and ga under a schedule: prefetching, checkpointing and resharding take turns, for no bit depends on
-// them. `families` says which stages share their bits: first_of[families[stage]] is set by the first.
+// The runs of one W and ga under a schedule: prefetching, checkpointing and resharding take turns, for no bit depends
+// on them. `families` says which stages share their bits: first_of[families[stage]] is set by the first.
 struct Matrix {
   int world, grad_accum;
   Run cpu;
