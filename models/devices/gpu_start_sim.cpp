@@ -1,4 +1,4 @@
-// The simulated GPUs of several processes: their memory becomes one mapping, before any of it is taken.
+// The first step of simulated GPUs: see gpu_start.h.
 #include "dist/ncclsim/process_group.h"
 #include "models/devices/gpu_start.h"
 
