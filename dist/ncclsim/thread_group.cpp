@@ -1,6 +1,7 @@
 #include "dist/ncclsim/thread_group.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "runtime/check.h"
@@ -8,7 +9,10 @@
 namespace trencadis::ncclsim {
 
 Library& Library::instance() {
-  static Library& library = *new Library;  // never destroyed: threads that outlive main may still call
+  // Never destroyed: threads that outlive main may still call. Not on the heap: ThreadSanitizer would see there which
+  // thread made it, and not (for the simulator is compiled without it) that the others came later.
+  alignas(Library) static char memory[sizeof(Library)];
+  static Library& library = *new (memory) Library;
   return library;
 }
 

@@ -1,6 +1,7 @@
 // gemm() on OpenBLAS; CMake takes this file where it finds that library, else gemm_eigen.cpp.
 #include <cblas.h>
 
+#include <atomic>
 #include <limits>
 #include <mutex>
 
@@ -21,7 +22,8 @@ namespace {
 // keeps its limit per thread, so each thread says it once; one at a time, because OpenBLAS frees buffers on the way.
 void limit_to_one_thread() {
   static std::mutex mutex;
-  thread_local bool done = false;
+  // Atomic for ThreadSanitizer, to which the simulator's CUDA threads are threads of their own on one host thread.
+  thread_local std::atomic<bool> done = false;
   if (done) return;
   const std::lock_guard lock(mutex);
   openblas_set_num_threads(1);

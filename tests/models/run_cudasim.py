@@ -46,7 +46,7 @@ class Cudasim(TrainGptCase):
     def weights(self, folder):
         return (self.folder / folder / "model.safetensors").read_bytes()
 
-    # -- numbers --------------------------------------------------------------------------------------------------------
+    # -- numbers ------------------------------------------------------------------------------------------------------
 
     def test_ten_steps_have_the_losses_of_the_cpu(self):
         self.run_model(CPU, "-x", 10, "-z", 3, "-o", "cpu")
@@ -72,7 +72,7 @@ class Cudasim(TrainGptCase):
         # Of the process, whose memory is not the GPU's.
         self.assertNotIn("resident, above start", text)
 
-    # -- checkpoints ----------------------------------------------------------------------------------------------------
+    # -- checkpoints --------------------------------------------------------------------------------------------------
 
     def test_checkpoints_and_exports_move_both_ways(self):
         for first, second, stages, worlds in ((CPU, GPU, (2, 3), (2, 2)), (GPU, CPU, (3, 0), (2, 1))):
@@ -93,7 +93,7 @@ class Cudasim(TrainGptCase):
                 self.assert_close(self.losses(out)[3:], self.losses("home")[3:])
                 shutil.rmtree(self.folder / "home")
 
-    # -- errors ---------------------------------------------------------------------------------------------------------
+    # -- errors -------------------------------------------------------------------------------------------------------
 
     def test_exit_codes(self):
         self.assertIn("max-steps", self.run_model(GPU, "--max-stps", 7, code=2))

@@ -42,7 +42,7 @@ std::shared_ptr<Devices> sim_gpus() {
 }
 
 std::vector<std::string> schedules() {
-  if (kReduced) return {"lazy", "seed:1"};
+  if (kReduced) return {"lazy"};  // a race detector does not wait for bad luck
   std::vector<std::string> names = {"eager", "lazy", "late"};
   for (int seed = 1; seed <= 8; ++seed) names.push_back(fmt::format("seed:{}", seed));
   return names;
