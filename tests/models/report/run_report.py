@@ -112,8 +112,8 @@ class Trace(Case):
                 self.assertGreater(len(rank["memory"]), 70)
 
     def test_alone_and_off(self):
-        run([PROGRAM, *SMALL, "-i", self.text, "-x", 5, "-o", "alone", "--report", "off", "--metrics", "off"],
-            self.folder)
+        run([PROGRAM, *SMALL, "-i", self.text, "-x", 5, "-o", "alone", "--report", "off", "--metrics", "off",
+             "--save-interval", "off"], self.folder)
         self.assertEqual(sorted(p.name for p in (self.folder / "alone").iterdir()), ["run.json", "timeline.json"])
         text = self.report("alone")
         self.assertIn("--metrics off", text)

@@ -126,7 +126,8 @@ bool check(const Row& row) {
       seen = true;
       continue;
     }
-    if (row.verdict == wrong && code == passes) continue;  // another schedule sees it
+    // Another schedule sees it. (Rights to device memory change when a host thread waits; eager leaves nothing to wait for.)
+    if ((row.verdict == wrong || row.verdict == touched) && code == passes) continue;
     as_expected = false;
     std::printf("  expected: %s, with \"%s\". Its output:\n%s\n", text_of(wanted), row.says, output.c_str());
   }
