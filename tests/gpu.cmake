@@ -4,6 +4,7 @@
 # train_step is built for the simulator too: that its step on the CUDA backend equals the CPU's is proved everywhere.
 add_executable(gpu_train_step_sim gpu/train_step.cpp)
 target_link_libraries(gpu_train_step_sim PRIVATE trencadis_flags runtime_cuda_sim runtime_cpu zero dist_local models_gpt)
+add_dependencies(unit_tests gpu_train_step_sim)
 add_test(NAME gpu_train_step_sim COMMAND gpu_train_step_sim --tiny)
 set_tests_properties(gpu_train_step_sim PROPERTIES LABELS unit TIMEOUT 120)
 
