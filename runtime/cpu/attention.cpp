@@ -15,6 +15,7 @@
 #include <cmath>
 #include <limits>
 
+#include "runtime/attention_shape.h"
 #include "runtime/cpu/argument.h"
 #include "runtime/cpu/cpu_kernels.h"
 #include "runtime/cpu/dropout_mask.h"
@@ -44,27 +45,10 @@ struct TileRange {
   int64_t visible(int64_t r) const { return std::min(columns, i0 + r + 1 - j0); }
 };
 
-void check_shape(const char* kernel, const AttentionShape& s) {
-  CHECK(s.B >= 0 && s.T >= 0 && s.H > 0 && s.H_kv > 0 && s.D > 0, "{}: B {}, T {}, H {}, H_kv {}, D {}", kernel, s.B,
-        s.T, s.H, s.H_kv, s.D);
-  CHECK(s.H % s.H_kv == 0, "{}: {} query heads cannot share {} key/value heads; H must be a multiple of H_kv", kernel,
-        s.H, s.H_kv);
-  const int64_t q_row = s.H * s.D, kv_row = s.H_kv * s.D;
-  CHECK(s.q_stride >= q_row && s.o_stride >= q_row && s.k_stride >= kv_row && s.v_stride >= kv_row,
-        "{}: strides q {}, k {}, v {}, o {} are shorter than {} heads of {} (q, o) or {} heads (k, v)", kernel,
-        s.q_stride, s.k_stride, s.v_stride, s.o_stride, s.H, s.D, s.H_kv);
-  CHECK(s.scale > 0, "{}: scale {} is not positive", kernel, s.scale);  // a masked score stays -inf when scaled
-  CHECK(s.dropout.probability >= 0 && s.dropout.probability < 1, "{}: dropout probability {} is not in [0, 1)", kernel,
-        s.dropout.probability);
-}
-
-// The array of `heads` heads at every token, `stride` elements from token to token: its last row
-// may end with its heads.
 template <typename Void>
 auto* heads_argument(const char* kernel, const char* name, const detail::BasicView<Void>& v, const AttentionShape& s,
                      int64_t heads, int64_t stride) {
-  const int64_t tokens = s.B * s.T;
-  return argument<float>(kernel, name, v, tokens ? (tokens - 1) * stride + heads * s.D : 0);
+  return argument<float>(kernel, name, v, heads_elements(s, heads, stride));
 }
 
 // Where head h of token t of sample b starts.
@@ -159,7 +143,7 @@ void scale_row(float* x, float factor, int64_t n) {
 }  // namespace
 
 void CpuKernels::attention(View o, View lse, ConstView q, ConstView k, ConstView v, const AttentionShape& s) {
-  check_shape("attention", s);
+  check_attention_shape("attention", s);
   float* out = heads_argument("attention", "o", o, s, s.H, s.o_stride);
   float* lse_out = argument<float>("attention", "lse", lse, s.B * s.H * s.T);
   const float* query = heads_argument("attention", "q", q, s, s.H, s.q_stride);
@@ -202,7 +186,7 @@ void CpuKernels::attention(View o, View lse, ConstView q, ConstView k, ConstView
 void CpuKernels::attention_backward(View dq, View dk, View dv, ConstView d_o, ConstView o, ConstView lse, ConstView q,
                                     ConstView k, ConstView v, const AttentionShape& s) {
   const char* kernel = "attention_backward";
-  check_shape(kernel, s);
+  check_attention_shape(kernel, s);
   float* dq_out = heads_argument(kernel, "dq", dq, s, s.H, s.q_stride);
   float* dk_out = heads_argument(kernel, "dk", dk, s, s.H_kv, s.k_stride);
   float* dv_out = heads_argument(kernel, "dv", dv, s, s.H_kv, s.v_stride);

@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "runtime/allocator.h"
-#include "runtime/view.h"
+#include "runtime/argument.h"
 
 namespace trencadis {
 
@@ -20,12 +20,10 @@ constexpr DType dtype_of<__nv_bfloat16>() {
 // holds at least n of them and starts at a multiple of T's size, as the GPU demands.
 template <typename T, typename Void>
 auto* device_argument(const char* kernel, const char* name, const detail::BasicView<Void>& v, int64_t n) {
-  CHECK(v.dtype == dtype_of<T>(), "{}: {} is {}, must be {}", kernel, name, name_of(v.dtype), name_of(dtype_of<T>()));
-  CHECK(n >= 0 && v.size >= n, "{}: {} has {} elements, {} are needed", kernel, name, v.size, n);
-  CHECK(v.data || n == 0, "{}: {} is an empty view", kernel, name);
+  auto* const data = argument<T>(kernel, name, v, n);
   CHECK(reinterpret_cast<uintptr_t>(v.data) % sizeof(T) == 0, "{}: {} starts at {}, not at a multiple of {} bytes",
         kernel, name, static_cast<const void*>(v.data), sizeof(T));
-  return v.template as<T>();
+  return data;
 }
 
 // The same for an argument that may be absent: null when v is empty.

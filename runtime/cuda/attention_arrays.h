@@ -4,6 +4,7 @@
 
 #include <type_traits>
 
+#include "runtime/attention_shape.h"
 #include "runtime/cuda/argument.h"
 #include "runtime/cuda/attention_tiles.cuh"
 #include "runtime/cuda/launch.h"
@@ -14,28 +15,16 @@ namespace trencadis {
 inline constexpr int64_t kLargestHead = 128;
 
 inline void check_attention(const char* kernel, const AttentionShape& s) {
-  CHECK(s.B >= 0 && s.T >= 0 && s.H > 0 && s.H_kv > 0 && s.D > 0, "{}: B {}, T {}, H {}, H_kv {}, D {}", kernel, s.B,
-        s.T, s.H, s.H_kv, s.D);
-  CHECK(s.H % s.H_kv == 0, "{}: {} query heads cannot share {} key/value heads; H must be a multiple of H_kv", kernel,
-        s.H, s.H_kv);
+  check_attention_shape(kernel, s);
   CHECK(s.D <= kLargestHead, "{}: heads of {} are larger than {}, the most that the GPU's kernels take; use more heads",
         kernel, s.D, kLargestHead);
   CHECK(s.T <= 1 << 30 && s.H <= 1 << 30, "{}: T {} or H {} is above 2^30", kernel, s.T, s.H);
-  const int64_t q_row = s.H * s.D, kv_row = s.H_kv * s.D;
-  CHECK(s.q_stride >= q_row && s.o_stride >= q_row && s.k_stride >= kv_row && s.v_stride >= kv_row,
-        "{}: strides q {}, k {}, v {}, o {} are shorter than {} heads of {} (q, o) or {} heads (k, v)", kernel,
-        s.q_stride, s.k_stride, s.v_stride, s.o_stride, s.H, s.D, s.H_kv);
-  CHECK(s.scale > 0, "{}: scale {} is not positive", kernel, s.scale);
-  CHECK(s.dropout.probability >= 0 && s.dropout.probability < 1, "{}: dropout probability {} is not in [0, 1)", kernel,
-        s.dropout.probability);
 }
 
-// The array of `heads` heads at every token, `stride` elements from token to token. The last row may be shorter.
 template <typename T, typename Void>
 auto* head_array(const char* kernel, const char* name, const detail::BasicView<Void>& v, const AttentionShape& s,
                  int64_t heads, int64_t stride) {
-  const int64_t tokens = s.B * s.T;
-  return device_argument<T>(kernel, name, v, tokens ? (tokens - 1) * stride + heads * s.D : 0);
+  return device_argument<T>(kernel, name, v, heads_elements(s, heads, stride));
 }
 
 // The arrays of forward. In backward, o and lse are inputs: Out is const T then.

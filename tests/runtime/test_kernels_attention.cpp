@@ -1,7 +1,6 @@
 // attention and its backward against plain loops in double: ragged T and D, shared key/value heads,
 // fused buffers, dropout.
-#include "runtime/kernel_test.h"
-#include "runtime/kernels.h"
+#include "runtime/fused_attention.h"
 
 namespace trencadis {
 namespace {
@@ -9,36 +8,7 @@ namespace {
 using Floats = std::vector<float>;
 using Doubles = std::vector<double>;
 
-// q, k and v lie in one buffer (B,T,q|k|v) as a fused projection leaves them; its gradient has the same layout.
-struct Problem {
-  AttentionShape s;
-  int64_t row, k_at, v_at;
-  Floats qkv, d_o;
-
-  Problem(int64_t B, int64_t T, int64_t H, int64_t H_kv, int64_t D, float dropout = 0, float range = 1) {
-    row = (H + 2 * H_kv) * D;
-    k_at = H * D;
-    v_at = (H + H_kv) * D;
-    s = {.B = B,
-         .T = T,
-         .H = H,
-         .H_kv = H_kv,
-         .D = D,
-         .q_stride = row,
-         .k_stride = row,
-         .v_stride = row,
-         .o_stride = H * D,
-         .scale = 1 / std::sqrt(static_cast<float>(D)),
-         .dropout = {}};
-    s.dropout = {.probability = dropout, .seed = 1, .step = 2, .site = 3, .first_sample = 40};
-    qkv = test::random_floats(B * T * row, 1, range);
-    d_o = test::random_floats(B * T * H * D, 2);
-  }
-
-  double at(int64_t b, int64_t t, int64_t offset) const {
-    return qkv[static_cast<size_t>((b * s.T + t) * row + offset)];
-  }
-};
+using Problem = test::FusedAttention;
 
 struct Result {
   Floats o, lse, dqkv;
@@ -46,15 +16,14 @@ struct Result {
 
 Result run(const Problem& p) {
   const AttentionShape& s = p.s;
-  const auto rest = [](const auto& view, int64_t from) { return view.slice(from, view.size - from); };
   const auto forward = test::same_bits([&](test::Buffers& b) {
     View o = b.out(s.B * s.T * s.H * s.D), lse = b.out(s.B * s.H * s.T), qkv = b.in(p.qkv);
-    b.kernels().attention(o, lse, qkv, rest(qkv, p.k_at), rest(qkv, p.v_at), s);
+    b.kernels().attention(o, lse, qkv, test::rest(qkv, p.k_at), test::rest(qkv, p.v_at), s);
   });
   const auto backward = test::same_bits([&](test::Buffers& b) {
     View d = b.out(static_cast<int64_t>(p.qkv.size())), qkv = b.in(p.qkv);
-    b.kernels().attention_backward(d, rest(d, p.k_at), rest(d, p.v_at), b.in(p.d_o), b.in(forward.get(0)),
-                                   b.in(forward.get(1)), qkv, rest(qkv, p.k_at), rest(qkv, p.v_at), s);
+    b.kernels().attention_backward(d, test::rest(d, p.k_at), test::rest(d, p.v_at), b.in(p.d_o), b.in(forward.get(0)),
+                                   b.in(forward.get(1)), qkv, test::rest(qkv, p.k_at), test::rest(qkv, p.v_at), s);
   });
   return {forward.get(0), forward.get(1), backward.get()};
 }
