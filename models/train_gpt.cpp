@@ -83,7 +83,7 @@ int main(int argc, char** argv) {
       Progress progress(rank == 0 ? options.progress : "off", options.max_steps, under_mpirun);
       if (!cores.warning.empty()) progress.note("warning: " + cores.warning);
       for (const std::string& note : notes) progress.note(note);
-      RankDevice device = choose_device(options, *world, cores.threads);
+      RankDevice device = choose_device(options, *world, mpi, cores.threads);
       progress.note(device.description);
       Profile profile;  // of the steps; outlives the context
       if (options.profile) device.backend = make_profiling_backend(std::move(device.backend), profile);

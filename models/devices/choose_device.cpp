@@ -1,7 +1,5 @@
 #include "models/devices/choose_device.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 
 #include "models/trainer/launch.h"
@@ -9,20 +7,7 @@
 
 namespace trencadis {
 
-namespace {
-
-// Ranks of this host below this one: the number of its GPU, and whether that is more GPUs than there are.
-int rank_on_host(Communicator& world) {
-  char name[256] = {};
-  gethostname(name, sizeof name - 1);
-  const std::vector<std::string> hosts = exchange_texts(world, name);
-  return static_cast<int>(
-      std::count(hosts.begin(), hosts.begin() + world.rank(), hosts[static_cast<size_t>(world.rank())]));
-}
-
-}  // namespace
-
-RankDevice choose_device(const TrainOptions& options, Communicator& world, int threads) {
+RankDevice choose_device(const TrainOptions& options, Communicator& world, const MpiEnvironment& mpi, int threads) {
   const std::string remedy = "; use --device cpu";
   RankDevice device;
   // auto is settled by what all hosts have.
@@ -57,20 +42,20 @@ RankDevice choose_device(const TrainOptions& options, Communicator& world, int t
           "--profile times kernels on the CPU; for those of a GPU run NVIDIA's nsys profile train_gpt ..., or "
           "use --device cpu");
   });
-  const int local = rank_on_host(world);
+  const int local_rank = mpi.local_rank();
   device.gpus->start(world);
   on_all_ranks(world, [&] {
     GpuOptions gpu;
-    if (local >= device.gpus->device_count())
+    if (local_rank >= device.gpus->device_count())
       throw UsageError(fmt::format(
           "this host has {} GPU{}, and rank {} is its rank number {}; start no more ranks a host "
           "than it has GPUs, or use --device cpu",
-          device.gpus->device_count(), device.gpus->device_count() > 1 ? "s" : "", world.rank(), local + 1));
-    gpu.device = local;
+          device.gpus->device_count(), device.gpus->device_count() > 1 ? "s" : "", world.rank(), local_rank + 1));
+    gpu.device = local_rank;
     gpu.tf32 = options.tf32;
     gpu.attention = options.attention;
     device.backend = device.gpus->make_backend(gpu);
-    device.description = fmt::format("cuda: {}, one GPU a rank", device.gpus->device_name(local));
+    device.description = fmt::format("cuda: {}, one GPU a rank", device.gpus->device_name(local_rank));
   });
   return device;
 }

@@ -1,6 +1,7 @@
 // What a rank computes on, as --device says.
 #pragma once
 
+#include "dist/mpi/mpi_environment.h"
 #include "models/devices/gpu.h"
 #include "models/trainer/options.h"
 
@@ -13,7 +14,7 @@ struct RankDevice {
 };
 
 // Collective: all ranks compute on the same kind of device, or all throw the same UsageError. `threads`: of a rank on
-// the CPU, unless the options say otherwise.
-RankDevice choose_device(const TrainOptions& options, Communicator& world, int threads);
+// the CPU, unless the options say otherwise. `mpi` knows which rank of its host this one is: the number of its GPU.
+RankDevice choose_device(const TrainOptions& options, Communicator& world, const MpiEnvironment& mpi, int threads);
 
 }  // namespace trencadis
