@@ -14,6 +14,7 @@
 #include <sstream>
 #include <thread>
 
+#include "models/trainer/durable.h"
 #include "runtime/check.h"
 
 namespace trencadis {
@@ -35,40 +36,13 @@ constexpr const char* kIndex = "/index.json";
   throw DataError(fmt::format("{}: {}: {}{}", path, what, std::strerror(error), remedy));
 }
 
-class File {
- public:
-  File(const std::string& path, int flags) : path_(path), descriptor_(::open(path.c_str(), flags | O_CLOEXEC, 0666)) {
-    if (descriptor_ < 0) fail(path, "cannot be opened", errno);
-  }
-  ~File() { ::close(descriptor_); }
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-
-  void write(std::string_view text) {
-    while (!text.empty()) {
-      const ssize_t done = ::write(descriptor_, text.data(), text.size());
-      if (done < 0 && errno == EINTR) continue;
-      if (done < 0) fail(path_, "cannot be written", errno);
-      text.remove_prefix(static_cast<size_t>(done));
-    }
-  }
-  // Some file systems cannot sync a folder, and say EINVAL.
-  void sync() {
-    if (::fsync(descriptor_) != 0 && errno != EINVAL) fail(path_, "cannot be brought to the disk", errno);
-  }
-
- private:
-  std::string path_;
-  int descriptor_;
-};
-
-void write_synced(const std::string& path, std::string_view text) {
-  File file(path, O_WRONLY | O_CREAT | O_TRUNC);
-  file.write(text);
-  file.sync();
+void write_file(const std::string& path, std::string_view text) {
+  if (const FileFailure failure = write_synced(path, text)) fail(path, failure.what, failure.error);
 }
 
-void sync_folder(const std::string& path) { File(path, O_RDONLY | O_DIRECTORY).sync(); }
+void sync(const std::string& folder) {
+  if (const FileFailure failure = sync_folder(folder)) fail(folder, failure.what, failure.error);
+}
 
 void rename_over(const std::string& from, const std::string& to) {
   if (::rename(from.c_str(), to.c_str()) != 0) fail(to, "cannot take its name", errno);
@@ -164,8 +138,8 @@ std::vector<std::string> finish_checkpoint(const std::string& out_dir, Checkpoin
   }
   for (const CheckpointCandidate& other : list_checkpoints(out_dir).candidates)
     index.saved_at = std::max(index.saved_at, other.index.saved_at + 1);
-  write_synced(partial + kIndex, to_json(index));
-  sync_folder(partial);
+  write_file(partial + kIndex, to_json(index));
+  sync(partial);
 
   std::vector<std::string> notes;
   std::string replaced;
@@ -186,14 +160,14 @@ std::vector<std::string> finish_checkpoint(const std::string& out_dir, Checkpoin
     rename_over(place, aside);
   }
   rename_over(partial, place);
-  sync_folder(out_dir);
+  sync(out_dir);
   if (!replaced.empty())
     if (std::optional<std::string> note = remove_folder(replaced)) notes.push_back(*std::move(note));
 
   const std::string latest = join(out_dir, "latest");
-  write_synced(latest + ".new", name + "\n");
+  write_file(latest + ".new", name + "\n");
   rename_over(latest + ".new", latest);
-  sync_folder(out_dir);
+  sync(out_dir);
   return notes;
 }
 

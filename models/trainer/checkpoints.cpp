@@ -1,7 +1,6 @@
 #include "models/trainer/checkpoints.h"
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
 #include <random>
 

@@ -4,9 +4,6 @@
 //   DIR -> .DIR.replaced, if there is one; .DIR.unfinished -> DIR; then .DIR.replaced is removed
 //
 // Who looks at DIR sees the old export, for a moment none, or the new one, never a part of one.
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
@@ -17,6 +14,7 @@
 #include <iterator>
 #include <memory>
 
+#include "models/trainer/durable.h"
 #include "models/trainer/hugging_face.h"
 #include "models/trainer/hugging_face_format.h"
 #include "models/trainer/launch.h"
@@ -40,20 +38,9 @@ void check_done(const fs::path& path, const char* what, const std::error_code& e
   if (error) file_error(path, what, error.value());
 }
 
-// Brings a folder's list of names to the disk.
-void sync_folder(const fs::path& path) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  const bool done = descriptor >= 0 && ::fsync(descriptor) == 0;
-  const int error = errno;
-  if (descriptor >= 0) ::close(descriptor);
-  if (!done) file_error(path, "cannot be brought to the disk", error);
-}
-
-void write_synced(const fs::path& path, const std::string& text) {
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "we"), std::fclose);
-  if (!file || std::fwrite(text.data(), 1, text.size(), file.get()) != text.size() || std::fflush(file.get()) != 0 ||
-      ::fsync(fileno(file.get())) != 0)
-    file_error(path, "cannot be written", errno);
+// Throws what failed, if anything did.
+void check_done(const fs::path& path, const FileFailure& failure) {
+  if (failure) file_error(path, failure.what, failure.error);
 }
 
 // Where things go: beside each other, so that a rename stays within one file system.
@@ -144,7 +131,8 @@ class FolderWriter {
     check_replaceable(places_.folder);
     make_unfinished(places_);
     try {
-      write_synced(places_.unfinished / hf::kConfigFile, hf::config_text(model.config(), dtype));
+      check_done(places_.unfinished / hf::kConfigFile,
+                 write_synced(places_.unfinished / hf::kConfigFile, hf::config_text(model.config(), dtype)));
       weights_ = std::make_unique<SafetensorsWriter>(places_.unfinished / hf::kWeightsFile, entries_of(model, dtype),
                                                      SafetensorsMetadata{{"format", "pt"}});
     } catch (...) {
@@ -172,7 +160,7 @@ class FolderWriter {
   void finish() {
     weights_->finish();
     weights_.reset();
-    sync_folder(places_.unfinished);
+    check_done(places_.unfinished, sync_folder(places_.unfinished));
     std::error_code error;
     const bool replaces = fs::exists(places_.folder, error);
     if (replaces) {
@@ -187,7 +175,7 @@ class FolderWriter {
     }
     check_done(places_.folder, "cannot be made", error);
     finished_ = true;
-    sync_folder(places_.folder.parent_path());
+    check_done(places_.folder.parent_path(), sync_folder(places_.folder.parent_path()));
     if (replaces) fs::remove_all(places_.replaced, error);
   }
 
