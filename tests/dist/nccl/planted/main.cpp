@@ -4,9 +4,6 @@
 //   planted_nccl NAME            runs it under every schedule in a process of its own, against the table
 //   planted_nccl NAME SCHEDULE   runs it here. Exit code 0: right numbers, 1: wrong ones, 3: an Error, which it prints,
 //                                97, 98: stopped by the simulator
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <array>
 #include <cstdio>
 #include <cstring>
@@ -15,30 +12,13 @@
 
 #include "planted.h"
 #include "runtime/cudasim/executor.h"
+#include "tests/runtime/cudasim/planted_child.h"
 
 namespace {
 
 std::string bug;
 
-enum Verdict { passes = 0, wrong = 1, error = 3, stopped = 97, touched = 98, race = 66 };
-const char* text_of(int code) {
-  switch (code) {
-    case passes:
-      return "passes";
-    case wrong:
-      return "wrong numbers";
-    case error:
-      return "an Error";
-    case stopped:
-      return "stopped";
-    case touched:
-      return "host touches device";
-    case race:
-      return "data race";
-    default:
-      return "?";
-  }
-}
+using namespace trencadis::test;
 
 // Which rank comes first is the host's business, so what one schedule sees of a missing wait may differ from run to
 // run: of the schedules up to the last, one has to see it. ThreadSanitizer sees it under any.
@@ -79,36 +59,6 @@ int run_here() {
     return error;
   }
 }
-
-// The exit code of this program run with the name and schedule; its output is shown if it surprises.
-int run_child(const char* name, const char* schedule, std::string* output) {
-  int ends[2];
-  if (pipe(ends) != 0) return -1;
-  const pid_t child = fork();
-  if (child == 0) {
-    dup2(ends[1], STDOUT_FILENO);
-    dup2(ends[1], STDERR_FILENO);
-    close(ends[0]);
-    close(ends[1]);
-    execl("/proc/self/exe", "planted_nccl", name, schedule, static_cast<char*>(nullptr));
-    _exit(127);
-  }
-  close(ends[1]);
-  char buffer[4096];
-  for (ssize_t n = 0; (n = read(ends[0], buffer, sizeof buffer)) > 0;) output->append(buffer, static_cast<size_t>(n));
-  close(ends[0]);
-  int status = 0;
-  waitpid(child, &status, 0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
-
-#if defined(__SANITIZE_THREAD__)
-constexpr bool kThreads = true, kGuards = false;
-#elif defined(__SANITIZE_ADDRESS__)
-constexpr bool kThreads = false, kGuards = false;
-#else
-constexpr bool kThreads = false, kGuards = true;
-#endif
 
 // A race, where there is a sanitizer for it, is one also if the numbers happen to be right.
 bool is_race(const Row& row) { return row.verdict == wrong && std::strcmp(row.name, "units_swapped_in_silence") != 0; }

@@ -8,8 +8,6 @@
 // The program is two ZeRO-3 steps of one rank, in miniature: three streams, made in the engine's order, buffers from the
 // pool, events at each hand-over.
 #include <cuda_runtime_api.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -23,6 +21,7 @@
 #include "runtime/cuda/caching_pool.h"
 #include "runtime/cuda/handles.h"
 #include "runtime/cudasim/executor.h"
+#include "tests/runtime/cudasim/planted_child.h"
 
 using namespace trencadis;
 using cudasim::enqueue;
@@ -171,23 +170,7 @@ int collectives() {
 
 int run_here() { return std::max(collectives(), train()); }
 
-enum Verdict { passes = 0, wrong = 1, stopped = 97, touched = 98 };
-const char* text_of(int code) {
-  switch (code) {
-    case passes:
-      return "passes";
-    case wrong:
-      return "wrong numbers";
-    case stopped:
-      return "stopped";
-    case touched:
-      return "host touches device";
-    case 66:
-      return "data race";
-    default:
-      return "?";
-  }
-}
+using namespace trencadis::test;
 
 const std::array<const char*, 3> kSchedules = {"eager", "lazy", "late"};
 constexpr int kSeeds = 8;  // the program without a bug runs under these too
@@ -217,36 +200,6 @@ const Row kTable[] = {
     {"collective_skipped", {stopped, stopped, stopped}, false},
 };
 
-// The exit code of this program run with the name and schedule; its output goes to a pipe that is shown if it surprises.
-int run_child(const char* name, const char* schedule, std::string* output) {
-  int ends[2];
-  if (pipe(ends) != 0) return -1;
-  const pid_t child = fork();
-  if (child == 0) {
-    dup2(ends[1], STDOUT_FILENO);
-    dup2(ends[1], STDERR_FILENO);
-    close(ends[0]);
-    close(ends[1]);
-    execl("/proc/self/exe", "planted_streams", name, schedule, static_cast<char*>(nullptr));
-    _exit(127);
-  }
-  close(ends[1]);
-  char buffer[4096];
-  for (ssize_t n = 0; (n = read(ends[0], buffer, sizeof buffer)) > 0;) output->append(buffer, static_cast<size_t>(n));
-  close(ends[0]);
-  int status = 0;
-  waitpid(child, &status, 0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
-
-#if defined(__SANITIZE_THREAD__)
-constexpr bool kThreads = true, kGuards = false;
-#elif defined(__SANITIZE_ADDRESS__)
-constexpr bool kThreads = false, kGuards = false;
-#else
-constexpr bool kThreads = false, kGuards = true;
-#endif
-
 bool check(const Row& row) {
   bool as_expected = true;
   for (size_t i = 0; i < kSchedules.size(); ++i) {
@@ -254,7 +207,7 @@ bool check(const Row& row) {
     if (row.seen[i] == touched && !kGuards && !seen_as_race) continue;  // only access rights see it
     std::string output;
     const int code = run_child(row.name, kSchedules[i], &output);
-    const int wanted = seen_as_race ? 66 : row.seen[i];
+    const int wanted = seen_as_race ? race : row.seen[i];
     std::printf("%-28s %-6s %s\n", row.name, kSchedules[i], text_of(code));
     if (code == wanted) continue;
     as_expected = false;
