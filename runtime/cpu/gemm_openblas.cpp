@@ -18,7 +18,7 @@ namespace trencadis {
 
 namespace {
 
-// Our threads share out the tiles; a library thread under each would cut them again, by the number of threads. OpenMP
+// Our threads share out the work; a library thread under each would cut them again, by the number of threads. OpenMP
 // keeps its limit per thread, so each thread says it once; one at a time, because OpenBLAS frees buffers on the way.
 void limit_to_one_thread() {
   static std::mutex mutex;

@@ -19,10 +19,10 @@ constexpr double kHalfUlp = 1.0 / (1 << 24);
 struct Product {
   int64_t M, N, K;
 };
-// Sizes of 1, ragged ones, and some that are cut into tiles in one or both directions.
+// Sizes of 1, ragged ones, and some that are cut into strips of rows or of columns, few and many.
 const std::vector<Product> kProducts = {{1, 1, 1},     {1, 7, 3},       {5, 1, 9},       {3, 4, 1},
                                         {1, 130, 64},  {17, 31, 13},    {16, 16, 16},    {65, 33, 70},
-                                        {129, 2, 257}, {300, 260, 120}, {131, 700, 100}, {700, 131, 100}};
+                                        {129, 2, 257}, {300, 260, 120}, {131, 700, 100}, {700, 131, 100}, {4200, 40, 100}};
 
 // The element (m,n) of op(a) op(b).
 double element(const std::vector<float>& a, const std::vector<float>& b, const Product& p, bool trans_a, bool trans_b,
@@ -100,7 +100,7 @@ TEST_CASE("linear, with and without bias") {
 }
 
 TEST_CASE("products on many threads do not disturb each other") {
-  // Ranks as threads, and tiles, call gemm() at the same time. A library that gives two of them one work buffer returns
+  // Ranks as threads, and strips, call gemm() at the same time. A library that gives two of them one work buffer returns
   // a wrong product now and then; it shows when their operands differ, and when there are many.
   const int64_t M = 131, N = 352, K = 100;
   std::atomic<int> wrong{0};
