@@ -31,6 +31,10 @@ def one_process(model, job):
     return model, adamw(model, job)
 
 
+def compiled(model, job):
+    return torch.compile(model), adamw(model, job)  # its first step, which compiles, takes a minute
+
+
 # The functions below import what they use themselves, so that a mode's memory is its own. The marked lines are quoted
 # by the chapter of zero/.
 
@@ -73,7 +77,8 @@ def fsdp2_keep(model, job):
 
 
 # name -> function(model, job) that returns (model to call, optimizer). clip_grad_norm_ is called on the model.
-MODES = {"one": one_process, "ddp": ddp, "zero1": zero1, "fsdp2": fsdp2, "fsdp2-keep": fsdp2_keep}
+MODES = {"one": one_process, "compiled": compiled, "ddp": ddp, "zero1": zero1, "fsdp2": fsdp2,
+         "fsdp2-keep": fsdp2_keep}
 
 
 def main():

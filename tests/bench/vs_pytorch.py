@@ -46,6 +46,7 @@ WORKS = {
 # train_gpt gets. Modes that share one of them share its runs.
 MODES = {
     "one": {"ranks": 1, "torch": "one", "title": "eager", "flags": "-z 0"},
+    "compiled": {"ranks": 1, "torch": "compiled", "title": "compiled", "flags": "-z 0"},
     "ddp": {"ranks": 2, "torch": "ddp", "title": "DDP", "flags": "-z 0"},
     "zero1": {"ranks": 2, "torch": "zero1", "title": "ZeroRedundancyOptimizer", "flags": "-z 1"},
     "zero2": {"ranks": 2, "torch": "fsdp2-keep", "title": "FSDP2, no reshard", "flags": "-z 2"},
