@@ -49,7 +49,10 @@ cudaError_t copy(Executor::Call& call, void* to, const void* from, size_t bytes,
   if (from_place == Residence::pageable) {
     const char* bytes_from = static_cast<const char*>(from);
     auto staged = std::make_shared<std::vector<char>>(bytes_from, bytes_from + bytes);
-    executor.append(stream, operation(std::move(what), [=] { std::memcpy(to, staged->data(), bytes); }));
+    // The operation alone owns them, and ends them as part of its work.
+    executor.append(stream, operation(std::move(what), [to, bytes, staged = std::move(staged)] {
+                      std::memcpy(to, staged->data(), bytes);
+                    }));
   } else {
     executor.append(stream, operation(std::move(what), [=] { std::memmove(to, from, bytes); }));
   }

@@ -40,7 +40,7 @@ HostThreads::Member::~Member() {
 void Executor::check_arrival(const Rendezvous& rendezvous, int party) const {
   if (party < 0 || party >= rendezvous.parties())
     fail(fmt::format("{}: party {} of {}", rendezvous.what(), party, rendezvous.parties()));
-  if (rendezvous.marks_[static_cast<size_t>(party)])
+  if (rendezvous.marks_[static_cast<size_t>(party)] || rendezvous.arrived_ == rendezvous.parties())
     fail(fmt::format("{}: party {} comes twice", rendezvous.what(), party));
 }
 

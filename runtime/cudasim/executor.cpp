@@ -236,6 +236,8 @@ void Executor::run_rendezvous(const std::shared_ptr<Rendezvous> rendezvous) {
     });
     clean_up(*stream);
   }
+  // Here, under the executor's lock: whoever made the rendezvous may end it without.
+  for (auto& mark : rendezvous->marks_) mark.reset();
 }
 
 void Executor::begin_head(CUstream_st& stream) {

@@ -67,7 +67,7 @@ class Rendezvous {
   int arrived_ = 0;
   bool broken_ = false;  // a party was taken out
   bool needed_ = false;
-  std::vector<std::shared_ptr<Mark>> marks_;  // of each party's operation; null: not there yet
+  std::vector<std::shared_ptr<Mark>> marks_;  // of each party's operation; null: not there yet, or all is over
 };
 // Appends the party's part to its stream. Each party comes once.
 void enqueue(cudaStream_t stream, std::shared_ptr<Rendezvous> rendezvous, int party);
