@@ -57,9 +57,6 @@ TRICKS = {
                "  store(each, x);\n"
                "  for (float& e : each) e = std::exp(e);\n"
                "  return load(each);\n"},
-    "the library's product": {
-        "undone": "matrix products are Eigen's instead of OpenBLAS's",
-        "flags": ["-DOPENBLAS_LIBRARY=OPENBLAS_LIBRARY-NOTFOUND"]},
     "this machine's vectors": {
         "undone": "compiled for x86-64-v3, without AVX-512 (OpenBLAS chooses its kernels itself)",
         "flags": ["-DTRENCADIS_NATIVE=OFF"]},
