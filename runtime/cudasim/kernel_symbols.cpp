@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "runtime/cudasim/launch.h"
+#include "runtime/cudasim/race_context.h"
 #include "runtime/cudasim/scheduler.h"
 
 // The section's begin and end, from the linker; null in a program without kernels.
@@ -93,7 +94,14 @@ std::string shorten(std::string name) {
 }  // namespace
 
 std::string kernel_name(const void* kernel) {
-  static const std::map<uintptr_t, std::string> names = read_symbols();
+  // The thread that comes first reads them; to ThreadSanitizer, which does not see this file, that is told.
+  static SyncPoint read;
+  static const std::map<uintptr_t, std::string> names = [] {
+    auto symbols = read_symbols();
+    read.release();
+    return symbols;
+  }();
+  read.acquire();
   const auto found = names.find(reinterpret_cast<uintptr_t>(kernel));
   if (found == names.end()) return fmt::format("at {}", kernel);
   int status = 0;

@@ -64,6 +64,8 @@ class Rank {
       finish_reduction();
       if (planted("rank_throws") && odd_ && step == 0) throw Error("the disk is full");
     }
+    // Ranks compare their calls beside the work, and this waits for it: no run ends before its calls were compared.
+    reduce_comm_->barrier({"end of training"});
     return count_wrong();
   }
 
