@@ -51,9 +51,9 @@ ArenaAllocator::ArenaAllocator(const CpuOptions& options) : misalign_(options.mi
       break;
     }
   }
-  // Huge pages, where the system has them: the rows of a matrix product's tile lie kilobytes apart, each in another page
-  // of 4 KiB, and looking pages up costs more than reading them. Measured on two cores of a Linux guest: products 20 to
-  // 25 % faster, a training step 13 %. It is advice: where it is not taken, nothing but time is lost.
+  // Huge pages, where the system has them: the rows of a matrix product's block lie kilobytes apart, each in another page
+  // of 4 KiB, and looking pages up costs more than reading them (tests/bench/tricks.md has what it costs a step). It is
+  // advice: where it is not taken, nothing but time is lost.
   madvise(base_, static_cast<size_t>(reserved_), MADV_HUGEPAGE);
 }
 

@@ -19,6 +19,7 @@ import subprocess
 import sys
 import time
 
+from page import renew_file
 from vs_pytorch import HERE, ROOT, Failure, gpt, load, machine, run_all
 
 MODELS = {"gpt2": gpt(12, 12, 768, 64, 50257), "small": gpt(4, 4, 256, 64, 4096)}
@@ -222,13 +223,6 @@ def missed_goals(rounds):
     return missed
 
 
-def write_readme(lines):
-    with open(README, encoding="utf-8") as file:
-        before, rest = file.read().split(BEGIN)
-    with open(README, "w", encoding="utf-8") as file:
-        file.write("\n".join([before + BEGIN, *lines, END]) + rest.split(END, 1)[1])
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", choices=MODELS, default="gpt2")
@@ -267,7 +261,7 @@ def main():
     lines = [*HEAD, *table(rounds, options.model), "", about]
     print("\n".join(lines))
     if options.write_readme:
-        write_readme(lines)
+        renew_file(README, BEGIN, END, lines)
     missed = missed_goals(rounds)
     for goal in missed:
         print(f"checkpoint.py: {goal}", file=sys.stderr)

@@ -14,6 +14,8 @@ import os
 import subprocess
 import sys
 
+from page import renew
+
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BEGIN = "<!-- cuda_ladder.py: begin -->"
 END = "<!-- cuda_ladder.py: end -->"
@@ -57,8 +59,7 @@ def fill(text, measurements):
     """The page with its table replaced."""
     if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
         raise ValueError(f"the page must hold '{BEGIN}' and, after it, '{END}', once each")
-    before, rest = text.split(BEGIN)
-    return before + "\n".join([BEGIN, *table(measurements), END]) + rest.split(END)[1]
+    return renew(text, BEGIN, END, table(measurements))
 
 
 def self_test():

@@ -24,6 +24,7 @@ import sys
 import tempfile
 import textwrap
 
+from page import renew
 from vs_pytorch import HERE, ROOT, TOLERANCE, Failure, cores, gpt, load, machine, prepare, train_trencadis
 
 PAGE = os.path.join(HERE, "scaling.md")
@@ -237,9 +238,7 @@ def write_page(tables):
     """Renews the parts that were measured; the rest of the page stays."""
     text = read_page()
     for part, lines in tables.items():
-        begin, end = marks(part)
-        before, rest = text.split(begin)
-        text = "\n".join([before + begin, *lines, end]) + rest.split(end)[1]
+        text = renew(text, *marks(part), lines)
     with open(PAGE, "w", encoding="utf-8") as file:
         file.write(text)
 

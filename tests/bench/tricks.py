@@ -11,11 +11,11 @@ tricks.md beside this script. Exit code 1 when a trick no longer applies, a buil
 import argparse
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 
-from vs_pytorch import HERE, ROOT, WORKS, Failure, cores, machine, prepare, train_trencadis
+from page import renew_file
+from vs_pytorch import HERE, ROOT, WORKS, Failure, cores, machine, prepare, run_all, train_trencadis
 
 PAGE = os.path.join(HERE, "tricks.md")
 BEGIN, END = "<!-- tricks.py --write-page: begin -->", "<!-- tricks.py: end -->"
@@ -63,14 +63,6 @@ TRICKS = {
 }
 
 
-def run_quietly(command, log):
-    with open(log, "w", encoding="utf-8") as output:
-        code = subprocess.run(command, stdout=output, stderr=output, check=False).returncode
-    if code:
-        with open(log, encoding="utf-8", errors="replace") as output:
-            raise Failure(f"{' '.join(command)}\nended with {code}:\n{output.read()[-3000:]}")
-
-
 def build(name, trick, source):
     """Builds train_gpt without the trick; the path of the program."""
     program = os.path.join(FOLDER, "bin", name.replace(" ", "_").replace("'", ""))
@@ -87,9 +79,10 @@ def build(name, trick, source):
     log = os.path.join(FOLDER, "log")
     print(f"building without {name}" if trick else "building", file=sys.stderr, flush=True)
     try:
-        run_quietly(["cmake", "-S", source, "-B", folder, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release",
-                     "-DBUILD_TESTING=OFF", "-DTRENCADIS_CUDA=OFF", *trick.get("flags", [])], log)
-        run_quietly(["cmake", "--build", folder, "--target", "train_gpt", "-j", str(cores())], log)
+        for command in (["cmake", "-S", source, "-B", folder, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release",
+                         "-DBUILD_TESTING=OFF", "-DTRENCADIS_CUDA=OFF", *trick.get("flags", [])],
+                        ["cmake", "--build", folder, "--target", "train_gpt", "-j", str(cores())]):
+            run_all([command], [os.environ], log)
     finally:
         if path:
             with open(path, "w", encoding="utf-8") as file:
@@ -141,13 +134,6 @@ def table(fastest, names, options):
     return [*lines, "", about]
 
 
-def write_page(lines):
-    with open(PAGE, encoding="utf-8") as file:
-        before, rest = file.read().split(BEGIN)
-    with open(PAGE, "w", encoding="utf-8") as file:
-        file.write("\n".join([before + BEGIN, *lines, END]) + rest.split(END)[1])
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--list", action="store_true", help="name the tricks and end")
@@ -176,7 +162,7 @@ def main():
         return 1
     print("\n".join(lines))
     if options.write_page:
-        write_page(lines)
+        renew_file(PAGE, BEGIN, END, lines)
     return 0
 
 

@@ -23,6 +23,8 @@ import subprocess
 import sys
 import tempfile
 
+from page import between, renew_file
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 TOLERANCE = 1e-4  # of a loss
@@ -245,17 +247,14 @@ def write_readme(lines, about):
     """Puts lines of the table, and what was run for them, into README.md between its marks: in the place of the same
     rows, beside the others."""
     with open(README, encoding="utf-8") as file:
-        before, rest = file.read().split(BEGIN)
-    old, after = rest.split(END, 1)
-    known = lines + about + old.split("\n")
+        known = lines + about + between(file.read(), BEGIN, END)[1]
 
     def latest(prefixes):
         return [line for prefix in prefixes for line in [line for line in known if line.startswith(prefix)][:1]]
 
     table = latest(title(work, mode) for work in WORKS for mode in MODES)
     notes = latest(f"- {work}: " for work in WORKS)
-    with open(README, "w", encoding="utf-8") as file:
-        file.write(before + "\n".join([BEGIN, *HEAD, *table, "", *notes, END]) + after)
+    renew_file(README, BEGIN, END, [*HEAD, *table, "", *notes])
 
 
 def prepare(options):
