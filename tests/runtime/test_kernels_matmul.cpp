@@ -21,8 +21,8 @@ struct Product {
 };
 // Sizes of 1, ragged ones, and some that are cut into strips of rows or of columns, few and many.
 const std::vector<Product> kProducts = {
-    {1, 1, 1},    {1, 7, 3},     {5, 1, 9},       {3, 4, 1},       {1, 130, 64},    {17, 31, 13},   {16, 16, 16},
-    {65, 33, 70}, {129, 2, 257}, {300, 260, 120}, {131, 700, 100}, {700, 131, 100}, {4200, 40, 100}};
+    {1, 1, 1},    {1, 7, 3},     {5, 1, 9},       {3, 4, 1},       {1, 130, 64},    {17, 31, 13},    {16, 16, 16},
+    {65, 33, 70}, {129, 2, 257}, {300, 260, 120}, {131, 700, 100}, {700, 131, 100}, {4200, 40, 100}, {200, 150, 100}};
 
 // The element (m,n) of op(a) op(b).
 double element(const std::vector<float>& a, const std::vector<float>& b, const Product& p, bool trans_a, bool trans_b,
