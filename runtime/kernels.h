@@ -123,8 +123,8 @@ class Kernels {
   // -- gradient norm -----------------------------------------------------------------------------------------------
   // out (i64[1]) = max(out, bit pattern of |x_i| as f32): orders like the values, with inf and then NaN on top.
   virtual void max_abs(View out, ConstView x) = 0;
-  // r = x_i / m in double, m = the f32 whose bits are in max_bits (i64[1]); out (i64[2]) += floor(r^2 2^28), and the
-  // rest floor(rest 2^28): an integer sum, hence the same for any split. Nothing is added when m is 0, inf or NaN.
+  // r = x_i * (1 / m) in double, m = the f32 whose bits are in max_bits (i64[1]); out (i64[2]) += floor(r^2 2^28), and
+  // the rest floor(rest 2^28): an integer sum, hence the same for any split. Nothing is added when m is 0, inf or NaN.
   virtual void sum_squares(View out, ConstView x, ConstView max_bits) = 0;
 
   // -- optimizer ---------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 # third_party_blas: OpenBLAS where it is found, else nothing; TRENCADIS_OTHER_GEMM names the gemm file that is then not
 # compiled.
 #
-# A build with threads (OpenMP) is wanted although each of our threads calls it for one thread's work: the serial build
+# A build with threads (OpenMP) is wanted although each caller wants one thread's work: the serial build
 # does not lock its table of buffers, so gemm() must let products take turns there. Debian lets the builds stand side by
 # side under one soname, so the chosen folder is written into the run path.
 add_library(third_party_blas INTERFACE)
@@ -15,8 +15,8 @@ if(OPENBLAS_INCLUDE AND OPENBLAS_LIBRARY)
   target_link_libraries(third_party_blas INTERFACE ${OPENBLAS_LIBRARY})
   target_link_options(third_party_blas INTERFACE LINKER:-rpath,${folder})
   set(TRENCADIS_OTHER_GEMM gemm_eigen.cpp PARENT_SCOPE)
-  message(STATUS "Matrix products: OpenBLAS (${OPENBLAS_LIBRARY})")
+  message(STATUS "Simulated cuBLAS: OpenBLAS (${OPENBLAS_LIBRARY})")
 else()
   set(TRENCADIS_OTHER_GEMM gemm_openblas.cpp PARENT_SCOPE)
-  message(STATUS "Matrix products: Eigen (install libopenblas-openmp-dev for more speed)")
+  message(STATUS "Simulated cuBLAS: Eigen (install libopenblas-openmp-dev for more speed)")
 endif()

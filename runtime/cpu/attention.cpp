@@ -19,7 +19,7 @@
 #include "runtime/cpu/argument.h"
 #include "runtime/cpu/cpu_kernels.h"
 #include "runtime/cpu/dropout_mask.h"
-#include "runtime/cpu/gemm.h"
+#include "runtime/cpu/product.h"
 #include "runtime/cpu/vec.h"
 
 namespace trencadis {
@@ -82,7 +82,7 @@ void softmax_tile(Tile& p, float* m, float* l, float* rescale, const AttentionSh
     });
     new_m[r] = vec::max_of(most);
     vec::F32 sum = 0.0f;
-    // Scores beyond the last visible key are -inf by now, up to a multiple of 16; further right lies what gemm() left.
+    // Scores beyond the last visible key are -inf by now, up to a multiple of 16; further right lies what product() left.
     vec::for_lanes(n, [&](int64_t c, int64_t) {
       const vec::F32 e = vec::exp(vec::load(row + c) - new_m[r]);
       sum += e;
@@ -166,14 +166,14 @@ void CpuKernels::attention(View o, View lse, ConstView q, ConstView k, ConstView
     std::fill(l, l + kQueries, 0.0f);
     for (tile.j0 = 0; tile.j0 < tile.i0 + tile.rows; tile.j0 += kKeys) {
       tile.columns = std::min(kKeys, tile.i0 + tile.rows - tile.j0);
-      gemm(false, true, tile.rows, tile.columns, s.D, 1, query + head_at(s, s.q_stride, tile.b, tile.i0, tile.h),
-           s.q_stride, key + head_at(s, s.k_stride, tile.b, tile.j0, kv_head), s.k_stride, 0, p.at, kRow);
+      product(p.at, kRow, {query + head_at(s, s.q_stride, tile.b, tile.i0, tile.h), s.q_stride, false},
+              {key + head_at(s, s.k_stride, tile.b, tile.j0, kv_head), s.k_stride, true}, tile.rows, tile.columns, s.D);
       softmax_tile(p, m, l, rescale, s, tile);
       if (tile.j0 > 0)
         for (int64_t r = 0; r < tile.rows; ++r) scale_row(o_tile + r * s.o_stride, rescale[r], s.D);
-      gemm(false, false, tile.rows, s.D, tile.columns, 1, p.at, kRow,
-           value + head_at(s, s.v_stride, tile.b, tile.j0, kv_head), s.v_stride, tile.j0 > 0 ? 1 : 0, o_tile,
-           s.o_stride);
+      product(o_tile, s.o_stride, {p.at, kRow, false},
+              {value + head_at(s, s.v_stride, tile.b, tile.j0, kv_head), s.v_stride, false}, tile.rows, s.D,
+              tile.columns, {.result = tile.j0 > 0});
     }
     float* lse_row = lse_out + (tile.b * s.H + tile.h) * s.T + tile.i0;
     for (int64_t r = 0; r < tile.rows; ++r) {
@@ -227,16 +227,17 @@ void CpuKernels::attention_backward(View dq, View dk, View dv, ConstView d_o, Co
           const int64_t at_k = head_at(s, s.k_stride, b, tile.j0, kv_head);
           const int64_t at_v = head_at(s, s.v_stride, b, tile.j0, kv_head);
           // p = scores, ds = dp, both before the mask.
-          gemm(false, true, tile.rows, tile.columns, s.D, 1, q_tile, s.q_stride, key + at_k, s.k_stride, 0, p.at, kRow);
-          gemm(false, true, tile.rows, tile.columns, s.D, 1, do_tile, s.o_stride, value + at_v, s.v_stride, 0, ds.at,
-               kRow);
+          const Operand keys{key + at_k, s.k_stride, false}, values{value + at_v, s.v_stride, false};
+          const Operand queries{q_tile, s.q_stride, false}, d_outs{do_tile, s.o_stride, false};
+          product(p.at, kRow, queries, transposed(keys), tile.rows, tile.columns, s.D);
+          product(ds.at, kRow, d_outs, transposed(values), tile.rows, tile.columns, s.D);
           gradient_tile(p, ds, lse_row, delta, s, tile);
-          gemm(true, false, tile.columns, s.D, tile.rows, 1, p.at, kRow, do_tile, s.o_stride, 1, dv_out + at_v,
-               s.v_stride);
-          gemm(true, false, tile.columns, s.D, tile.rows, 1, ds.at, kRow, q_tile, s.q_stride, 1, dk_out + at_k,
-               s.k_stride);
-          gemm(false, false, tile.rows, s.D, tile.columns, 1, ds.at, kRow, key + at_k, s.k_stride, tile.j0 > 0 ? 1 : 0,
-               dq_tile, s.q_stride);
+          product(dv_out + at_v, s.v_stride, transposed({p.at, kRow, false}), d_outs, tile.columns, s.D, tile.rows,
+                  {.result = true});
+          product(dk_out + at_k, s.k_stride, transposed({ds.at, kRow, false}), queries, tile.columns, s.D, tile.rows,
+                  {.result = true});
+          product(dq_tile, s.q_stride, {ds.at, kRow, false}, keys, tile.rows, s.D, tile.columns,
+                  {.result = tile.j0 > 0});
         }
       }
     }

@@ -3,6 +3,7 @@
 // norm.cpp, optimizer.cpp. f32 only, but for copy and cast.
 #pragma once
 
+#include "runtime/cpu/product.h"
 #include "runtime/kernels.h"
 #include "runtime/thread_pool.h"
 
@@ -60,6 +61,7 @@ class CpuKernels final : public Kernels {
 
  private:
   ThreadPool& pool_;
+  Workspace workspace_;  // of matrix products
 };
 
 }  // namespace trencadis

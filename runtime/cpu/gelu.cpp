@@ -43,6 +43,8 @@ void CpuKernels::bias_gelu(View y, ConstView x, ConstView bias, int64_t N, int64
   pool_.run(chunks.count, [&](int64_t chunk) {
     for (int64_t n = chunks.begin(chunk); n < chunks.end(chunk, N); ++n)
       vec::for_lanes(K, [&](int64_t k, int64_t lanes) {
+        vec::ask_ahead(in + n * K + k);
+        vec::ask_ahead_to_write(out + n * K + k);
         const F32 u = vec::load(in + n * K + k, lanes) + vec::load(offset + k, lanes);
         vec::store(out + n * K + k, gelu(u), lanes);
       });
@@ -62,6 +64,9 @@ void CpuKernels::bias_gelu_backward(View dx, View dbias, ConstView dy, ConstView
     std::fill_n(partial, K, 0.0f);
     for (int64_t n = sums.chunks.begin(chunk); n < sums.chunks.end(chunk, N); ++n)
       vec::for_lanes(K, [&](int64_t k, int64_t lanes) {
+        vec::ask_ahead(x_in + n * K + k);
+        vec::ask_ahead(dy_in + n * K + k);
+        vec::ask_ahead_to_write(dx_out + n * K + k);
         const F32 u = vec::load(x_in + n * K + k, lanes) + vec::load(offset + k, lanes);
         const F32 d = vec::load(dy_in + n * K + k, lanes) * gelu_derivative(u);
         vec::store(dx_out + n * K + k, d, lanes);

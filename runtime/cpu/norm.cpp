@@ -1,8 +1,8 @@
 // The pieces of a gradient norm that is the same to the bit for every way of cutting the data.
 //
 // A sum of floats depends on its order, and ranks, threads and shards each have another. So the norm is made of the two
-// reductions that have no order: a maximum, and a sum of integers. Squares of g / max |g| lie in [0, 1] and are counted
-// in fixed point. The maximum compares bit patterns: those of non-negative floats order like their values, with inf and
+// reductions that have no order: a maximum, and a sum of integers. Squares of g * (1 / max |g|) lie in [0, 1] and are
+// counted in fixed point. The maximum compares bit patterns: those of non-negative floats order like their values, with inf and
 // then NaN above all, so that it is also the finite check.
 #include <bit>
 #include <cmath>
@@ -43,20 +43,23 @@ void CpuKernels::sum_squares(View out, ConstView x, ConstView max_bits) {
   const float largest = std::bit_cast<float>(static_cast<uint32_t>(word));
   if (!(largest > 0) || !std::isfinite(largest)) return;
 
-  const double m = largest, unit = 1 / kSquareUnit;
+  const double inverse = 1.0 / largest, unit = 1 / kSquareUnit;  // the largest times its inverse rounds to 1 at most
   const Chunks chunks(x.size, kGrain);
   int64_t high[kMaxChunks] = {}, low[kMaxChunks] = {};
   pool_.run(chunks.count, [&](int64_t chunk) {
     const int64_t end = chunks.end(chunk, x.size);
     int64_t sum_high = 0, sum_low = 0;
-    for (int64_t i = chunks.begin(chunk); i < end; ++i) {
-      const double r = in[i] / m;
-      const double square = r * r * unit;
-      // Both words are at most 2^28, and not negative: converting to int32 is floor, and one instruction.
-      const int32_t whole = static_cast<int32_t>(square);
-      const int32_t rest = static_cast<int32_t>((square - whole) * unit);
-      sum_high += whole;
-      sum_low += rest;
+    for (int64_t first = chunks.begin(chunk); first < end; first += vec::kLanes) {
+      vec::ask_ahead(in + first);
+      for (int64_t i = first; i < std::min(end, first + vec::kLanes); ++i) {
+        const double r = in[i] * inverse;
+        const double square = r * r * unit;
+        // Both words are at most 2^28, and not negative: converting to int32 is floor, and one instruction.
+        const int32_t whole = static_cast<int32_t>(square);
+        const int32_t rest = static_cast<int32_t>((square - whole) * unit);
+        sum_high += whole;
+        sum_low += rest;
+      }
     }
     high[chunk] = sum_high;
     low[chunk] = sum_low;

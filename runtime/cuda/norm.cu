@@ -33,7 +33,7 @@ template <bool kAligned, typename T>
 __global__ void __launch_bounds__(kBlock) sum_squares_kernel(Word* out, const T* x, const Word* max_bits, int64_t n) {
   const Word bits = *max_bits;
   if (bits == 0 || bits >= 0x7f800000u) return;  // 0, or inf or NaN: all threads leave
-  const double m = __uint_as_float(static_cast<unsigned>(bits)), unit = 1 << 28;
+  const double inverse = 1.0 / __uint_as_float(static_cast<unsigned>(bits)), unit = 1 << 28;
   Word high = 0, low = 0;
   for (int64_t first = grid_thread() * kGroup<T>; first < n; first += grid_threads() * kGroup<T>) {
     const Group<T> group = load_group<kAligned>(x + first, n - first);  // beyond the end: zeros, which add nothing
@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(kBlock) sum_squares_kernel(Word* out, const T*
     for (int i = 0; i < kGroup<T>; ++i) {
       // The CPU's operations, each rounded once. Products with `unit`, a power of two, are exact: it changes nothing
       // when a compiler fuses them with the subtraction.
-      const double r = group.v[i] / m;
+      const double r = group.v[i] * inverse;
       const double square = r * r * unit;
       const int whole = static_cast<int>(square);
       high += static_cast<Word>(whole);

@@ -1,5 +1,5 @@
 // cuBLAS on the CPU: handles, and the two calls of matrix products that the project makes. Signatures are those of
-// NVIDIA's header; the products run on gemm() (runtime/cpu/gemm.h), in the order of the handle's stream.
+// NVIDIA's header; the products run on gemm() (runtime/blas/gemm.h), in the order of the handle's stream.
 //
 // Simulated: inputs f32 or bf16, both of one type, accumulated in f32; output f32 or bf16; alpha and beta in host memory.
 // Operands are first copied, as f32, into dense matrices. That widens bf16, and it is where the sanitizers see what the
@@ -12,8 +12,8 @@
 #include <memory>
 #include <vector>
 
+#include "runtime/blas/gemm.h"
 #include "runtime/check.h"
-#include "runtime/cpu/gemm.h"
 #include "runtime/cudasim/executor.h"
 #include "runtime/cudasim/race_context.h"
 

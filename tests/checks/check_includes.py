@@ -36,7 +36,7 @@ FOLDERS = {
 }
 # The parts that implement an interface for one device or transport are known to nobody below the trainer: whoever draws
 # them in loses the choice. A backend may know another one of the same folder (dist/nccl starts over dist/mpi).
-BACKENDS = ["runtime/cpu", "runtime/cuda", "runtime/cudasim", "dist/local", "dist/thread", "dist/mpi", "dist/nccl",
+BACKENDS = ["runtime/blas", "runtime/cpu", "runtime/cuda", "runtime/cudasim", "dist/local", "dist/thread", "dist/mpi", "dist/nccl",
             "dist/ncclsim"]
 # Pairs beyond that rule.
 BACKEND_USES = {
@@ -61,8 +61,8 @@ VENDORS = [
      r"[\w.]*(\.h|\.hpp)?$|^(cuda|cub|thrust|cudnn_frontend\w*|cooperative_groups)/", "CUDA", CUDA_FOLDERS),
     (r"CLI/", "CLI11", UPWARD_FROM_ZERO),
     (r"nlohmann/", "nlohmann-json", UPWARD_FROM_ZERO),
-    (r"(Eigen|unsupported/Eigen)/", "Eigen", ["runtime/cpu"]),
-    (r"(cblas|openblas_config|lapacke?|f77blas)\.h$", "OpenBLAS", ["runtime/cpu"]),
+    (r"(Eigen|unsupported/Eigen)/", "Eigen", ["runtime/blas"]),
+    (r"(cblas|openblas_config|lapacke?|f77blas)\.h$", "OpenBLAS", ["runtime/blas"]),
     (r"doctest/|doctest\.h$", "doctest", ["tests"]),
     (r"fmt/", "fmt", ["runtime", "autograd", "layers", "optim", "dist", "zero", "models", "tests"]),
 ]
@@ -179,7 +179,7 @@ def check(root):
 
 def planted():
     """Trees with one violation each, and words that the complaint must hold."""
-    base = {"runtime/tensor.h": "// t\n", "runtime/cpu/gemm.h": "// g\n", "autograd/engine.h": "// e\n",
+    base = {"runtime/tensor.h": "// t\n", "runtime/blas/gemm.h": "// g\n", "autograd/engine.h": "// e\n",
             "layers/module.h": "// m\n", "optim/adamw.h": "// a\n", "dist/communicator.h": "// c\n",
             "dist/mpi/mpi.h": "// m\n", "zero/engine.h": "// z\n", "models/gpt/gpt.h": "// g\n",
             "models/trainer/trainer.h": "// t\n", "tests/helper.h": "// h\n"}
@@ -203,7 +203,7 @@ def planted():
         (project("runtime/cpu/x.cpp", "runtime/tensor.h"), None),
         (project("zero/x.cpp", "optim/adamw.h"), None),
         (project("models/train_gpt.cpp", "dist/mpi/mpi.h"), None),
-        (project("tests/zero/x.cpp", "runtime/cpu/gemm.h"), None),
+        (project("tests/zero/x.cpp", "runtime/blas/gemm.h"), None),
         (project("tests/zero/x.cpp", "helper.h"), None),
         (project("tests/zero/x.cpp", "../helper.h"), None),
         (project("zero/example_mlp.cpp", "dist/mpi/mpi.h"), None),
@@ -211,7 +211,7 @@ def planted():
         (vendor("runtime/x.cpp", "vector"), None),
         (vendor("runtime/x.cpp", "sys/mman.h"), None),
         (vendor("runtime/x.cpp", "fmt/format.h"), None),
-        (vendor("runtime/cpu/x.cpp", "Eigen/Core"), None),
+        (vendor("runtime/blas/x.cpp", "Eigen/Core"), None),
         (vendor("dist/mpi/x.cpp", "mpi.h"), None),
         (vendor("runtime/cuda/x.cu", "cuda_runtime.h"), None),
         (vendor("runtime/cudasim/x.h", "cuda_bf16.h"), None),
@@ -225,7 +225,7 @@ def planted():
         (project("dist/x.h", "autograd/engine.h"), bad("dist/x.h", "may not include")),
         (project("zero/x.cpp", "models/gpt/gpt.h"), bad("zero/x.cpp", "may not include")),
         (project("zero/x.cpp", "dist/mpi/mpi.h"), bad("zero/x.cpp", "may not include")),
-        (project("layers/x.cpp", "runtime/cpu/gemm.h"), bad("layers/x.cpp", "may not include")),
+        (project("layers/x.cpp", "runtime/blas/gemm.h"), bad("layers/x.cpp", "may not include")),
         (project("models/gpt/x.cpp", "zero/engine.h"), bad("models/gpt/x.cpp", "may not include")),
         (project("models/gpt/x.cpp", "models/trainer/trainer.h"), bad("models/gpt/x.cpp", "may not include")),
         (project("models/train_gpt.cpp", "tests/helper.h"), bad("models/train_gpt.cpp", "may not include")),

@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "kernel_test.h"
-#include "runtime/cpu/gemm.h"
+#include "runtime/blas/gemm.h"
 
 using namespace trencadis;
 using namespace trencadis::test;
@@ -19,7 +19,7 @@ constexpr double kHalfUlp = 1.0 / (1 << 24);
 struct Product {
   int64_t M, N, K;
 };
-// Sizes of 1, ragged ones, and some that are cut into strips of rows or of columns, few and many.
+// Sizes of 1, ragged ones, and some that are shared out among threads, along rows or columns, in few parts and many.
 const std::vector<Product> kProducts = {
     {1, 1, 1},    {1, 7, 3},     {5, 1, 9},       {3, 4, 1},       {1, 130, 64},    {17, 31, 13},    {16, 16, 16},
     {65, 33, 70}, {129, 2, 257}, {300, 260, 120}, {131, 700, 100}, {700, 131, 100}, {4200, 40, 100}, {200, 150, 100}};
@@ -100,7 +100,7 @@ TEST_CASE("linear, with and without bias") {
 }
 
 TEST_CASE("products on many threads do not disturb each other") {
-  // Ranks as threads, and strips, call gemm() at the same time. A library that gives two of them one work buffer returns
+  // Ranks as threads call gemm() at the same time. A library that gives two of them one work buffer returns
   // a wrong product now and then; it shows when their operands differ, and when there are many.
   const int64_t M = 131, N = 352, K = 100;
   std::atomic<int> wrong{0};

@@ -53,7 +53,7 @@ TEST_CASE("norm: the words are the definition's, to the last bit") {
   const float top = std::bit_cast<float>(static_cast<int32_t>(max_abs(x)[0]));
   Words want = {0, 0};
   for (float value : x) {
-    const double r = static_cast<double>(value) / static_cast<double>(top), square = r * r * (1 << 28);
+    const double r = static_cast<double>(value) * (1 / static_cast<double>(top)), square = r * r * (1 << 28);
     want[0] += static_cast<int64_t>(std::floor(square));
     want[1] += static_cast<int64_t>(std::floor((square - std::floor(square)) * (1 << 28)));
   }

@@ -49,6 +49,18 @@ TEST_CASE("vec: exp is within 1.1 ulp everywhere, subnormal results included") {
   CHECK(std::isnan(exp_of(kNaN)));
 }
 
+TEST_CASE("vec: transpose moves element (i, j) to (j, i)") {
+  vec::F32 rows[vec::kLanes];
+  for (int64_t i = 0; i < vec::kLanes; ++i) {
+    float row[vec::kLanes];
+    for (int64_t j = 0; j < vec::kLanes; ++j) row[j] = static_cast<float>(100 * i + j);
+    rows[i] = vec::load(row);
+  }
+  vec::transpose(rows);
+  for (int64_t i = 0; i < vec::kLanes; ++i)
+    for (int64_t j = 0; j < vec::kLanes; ++j) CHECK(rows[i][j] == static_cast<float>(100 * j + i));
+}
+
 TEST_CASE("vec: tanh is within 3 ulp everywhere, also near 0") {
   CHECK(worst_ulps([](vec::F32 x) { return vec::tanh(x); }, [](double x) { return std::tanh(x); }) < 3);
   CHECK(tanh_of(kInf) == 1);

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "models/gpt/gpt.h"
+#include "runtime/blas/gemm.h"
 #include "runtime/cpu/backend.h"
-#include "runtime/cpu/gemm.h"
 
 using namespace trencadis;
 

@@ -1,8 +1,8 @@
 // gemm() on Eigen; CMake takes this file where it finds no OpenBLAS.
 #include <cmath>
 
+#include "runtime/blas/gemm.h"
 #include "runtime/check.h"
-#include "runtime/cpu/gemm.h"
 
 #if defined(__GNUC__) && !defined(__clang__)
 // GCC 12 takes its own _mm512_undefined_ps() for a mistake wherever Eigen's loops inline it (its bug 105593).

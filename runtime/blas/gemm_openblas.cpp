@@ -5,8 +5,8 @@
 #include <limits>
 #include <mutex>
 
+#include "runtime/blas/gemm.h"
 #include "runtime/check.h"
-#include "runtime/cpu/gemm.h"
 
 // In every OpenBLAS build, but not in every cblas.h.
 extern "C" {
@@ -18,8 +18,8 @@ namespace trencadis {
 
 namespace {
 
-// Our threads share out the work; a library thread under each would cut them again, by the number of threads. OpenMP
-// keeps its limit per thread, so each thread says it once; one at a time, because OpenBLAS frees buffers on the way.
+// A caller wants one thread's work: the library would cut it by the number of threads, and with the cut move the bits.
+// OpenMP keeps its limit per thread, so each thread says it once; one at a time, because OpenBLAS frees buffers on the way.
 void limit_to_one_thread() {
   static std::mutex mutex;
   // Atomic for ThreadSanitizer, to which the simulator's CUDA threads are threads of their own on one host thread.
