@@ -18,6 +18,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "runtime/cpu/vec.h"
 
@@ -195,11 +196,19 @@ void add_piece(ThreadPool& pool, float* packed, const Result& c, const Side& sha
     pack<kShared>(panel_at(first), shared, first, last - first, piece.k, depth);
   });
 
-  const int64_t in_a_round = threads * Group<kOwn>::kPanels, rounds = (own_panels + in_a_round - 1) / in_a_round;
-  const int64_t groups = std::min(own_panels, rounds * threads);
-  pool.run(groups, [&](int64_t group) {
+  // Groups become smaller towards the end, so that threads end at about the same time.
+  std::vector<int64_t> firsts;
+  constexpr int64_t kMost = Group<kOwn>::kPanels;
+  for (int64_t first = 0; first < own_panels;) {
+    firsts.push_back(first);
+    const int64_t even = (own_panels - first + 2 * threads - 1) / (2 * threads);
+    first += threads == 1 ? kMost : std::clamp(even, kMost / 4, kMost);
+  }
+  pool.run(static_cast<int64_t>(firsts.size()), [&](int64_t group) {
     Group<kOwn> mine;
-    const int64_t first = own_panels * group / groups, count = own_panels * (group + 1) / groups - first;
+    const size_t next_group = static_cast<size_t>(group) + 1;
+    const int64_t first = firsts[next_group - 1];
+    const int64_t count = (next_group < firsts.size() ? firsts[next_group] : own_panels) - first;
     pack<kOwn>(mine.at, own, first, count, piece.k, depth);
     for (int64_t s = 0; s < shared_panels; ++s) {
       const float *theirs = panel_at(s), *next = panel_at(s + 1 < shared_panels ? s + 1 : 0);
