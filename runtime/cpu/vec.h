@@ -182,7 +182,7 @@ template <typename T>
 
 // For arrays that come from memory in order: asks for what stands kAhead elements further on, which the loop will reach
 // when it has come. An address beyond the end is harmless: it only asks. Measured on a machine whose own prefetcher
-// does little: bias_gelu_backward 23 ms -> 11 ms a step.
+// does little: bias_gelu_backward took 23 ms a step and takes 11, sum_squares of 124 million elements 136 and 46.
 inline constexpr int64_t kAhead = 512;
 [[gnu::always_inline]] inline void ask_ahead(const float* p) { __builtin_prefetch(p + kAhead); }
 [[gnu::always_inline]] inline void ask_ahead_to_write(const float* p) { __builtin_prefetch(p + kAhead, 1); }

@@ -49,8 +49,8 @@ TRICKS = {
         "undone": "a thread packs an eighth as much for itself, and reads what is shared eight times as often",
         "file": "runtime/cpu/product.cpp",
         "old": "kGroupFloats = 1 << 17;", "new": "kGroupFloats = 1 << 14;"},
-    "GELU asks ahead": {
-        "undone": "GELU's passes wait for memory where the processor does not foresee what they will read",
+    "passes ask ahead": {
+        "undone": "GELU and the gradient's norm wait for memory that the processor does not foresee",
         "file": "runtime/cpu/vec.h",
         "old": "void ask_ahead(const float* p) { __builtin_prefetch(p + kAhead); }\n"
                "[[gnu::always_inline]] inline void ask_ahead_to_write(float* p) { __builtin_prefetch(p + kAhead, 1); }",
