@@ -153,10 +153,10 @@ void tile(const Place& c, const float* a, const float* b, int64_t depth, bool ad
   }
 }
 
-// A piece of K, and what the result starts with there: the pieces before it have left their sum in c.
+// A piece of K. The pieces before it have left their sum in c.
 struct Piece {
   int64_t k, depth;
-  bool add;
+  bool add;  // to what stands in c; else the result starts with the bias, if there is one
   const float* bias;
 };
 
@@ -164,8 +164,7 @@ template <typename Body>
 void for_pieces(int64_t K, const Start& start, const Body& body) {
   const int64_t pieces = std::max<int64_t>(1, (K + kPiece - 1) / kPiece), size = (K + pieces - 1) / pieces;
   for (int64_t i = 0; i < pieces; ++i) {
-    const bool add = start.result || i > 0;
-    body(Piece{i * size, std::min(size, K - i * size), add, add ? nullptr : start.bias});
+    body(Piece{i * size, std::min(size, K - i * size), start.result || i > 0, start.bias});
   }
 }
 

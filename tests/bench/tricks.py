@@ -44,7 +44,7 @@ TRICKS = {
         "undone": "a product waits for memory where the processor does not foresee what it will read or write",
         "file": "runtime/cpu/product.cpp",
         "old": "namespace trencadis {\n\nnamespace {\n",
-        "new": "#define __builtin_prefetch(...) ((void)0)\nnamespace trencadis {\n\nnamespace {\n"},
+        "new": "#define __builtin_prefetch(at, ...) ((void)(at))\nnamespace trencadis {\n\nnamespace {\n"},
     "large groups": {
         "undone": "a thread packs an eighth as much for itself, and reads what is shared eight times as often",
         "file": "runtime/cpu/product.cpp",
@@ -53,9 +53,9 @@ TRICKS = {
         "undone": "GELU and the gradient's norm wait for memory that the processor does not foresee",
         "file": "runtime/cpu/vec.h",
         "old": "void ask_ahead(const float* p) { __builtin_prefetch(p + kAhead); }\n"
-               "[[gnu::always_inline]] inline void ask_ahead_to_write(float* p) { __builtin_prefetch(p + kAhead, 1); }",
+               "[[gnu::always_inline]] inline void ask_ahead_to_write(const float* p) { __builtin_prefetch(p + kAhead, 1); }",
         "new": "void ask_ahead(const float*) {}\n"
-               "[[gnu::always_inline]] inline void ask_ahead_to_write(float*) {}"},
+               "[[gnu::always_inline]] inline void ask_ahead_to_write(const float*) {}"},
     "threads look before they sleep": {
         "undone": "a thread of the pool sleeps as soon as it finds no work",
         "file": "runtime/thread_pool.cpp",

@@ -16,10 +16,10 @@ struct Shape {
   int64_t M, N, K;
 };
 // Less than a tile, a tile and one more, ragged; K of one, two and three pieces, equal and not; sides that make one
-// group and several, the longer one in each direction; enough work for threads, and too little.
-const std::vector<Shape> kShapes = {{1, 1, 1},      {14, 32, 16},   {15, 33, 17},   {6, 16, 512},
-                                    {5, 3, 513},    {29, 70, 1025}, {70, 29, 600},  {300, 100, 40},
-                                    {100, 300, 40}, {17, 600, 130}, {600, 17, 130}, {128, 128, 128}};
+// group, several, and on each of three threads full ones, in each direction; enough work for threads, and too little.
+const std::vector<Shape> kShapes = {{1, 1, 1},      {14, 32, 16},    {15, 33, 17},   {6, 16, 512},   {5, 3, 513},
+                                    {29, 70, 1025}, {70, 29, 600},   {300, 100, 40}, {100, 300, 40}, {17, 600, 130},
+                                    {600, 17, 130}, {128, 128, 128}, {1600, 20, 30}, {20, 1600, 30}};
 
 // Matrices with gaps between their rows, which are NaN: a product that read one would be NaN itself.
 struct Matrix {
