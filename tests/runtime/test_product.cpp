@@ -47,26 +47,39 @@ struct Case {
         a(ta ? random_matrix(s.K, s.M, 1, 5) : random_matrix(s.M, s.K, 1, 5)),
         b(tb ? random_matrix(s.N, s.K, 2, 3) : random_matrix(s.K, s.N, 2, 3)),
         bias(random_floats(s.N, 3)),
-        before(random_floats(s.M * s.N, 4)) {}
+        before(random_floats(s.M * s.N, 4)),
+        pieces_(chains()) {}
 
   Operand left() const { return {a.values.data(), a.ld, trans_a}; }
   Operand right() const { return {b.values.data(), b.ld, trans_b}; }
 
   // (M,N), from what its elements start with.
-  std::vector<float> want(const std::vector<float>& start) const {
-    const auto [M, N, K] = shape;
-    const int64_t pieces = (K + 511) / 512, piece = (K + pieces - 1) / pieces;
-    std::vector<float> c = start;
-    for (int64_t m = 0; m < M; ++m)
-      for (int64_t n = 0; n < N; ++n)
-        for (int64_t k = 0; k < K; k += piece) {
-          float sum = 0;
-          for (int64_t i = k; i < std::min(k + piece, K); ++i)
-            sum = std::fma(a.values[static_cast<size_t>(trans_a ? i * a.ld + m : m * a.ld + i)],
-                           b.values[static_cast<size_t>(trans_b ? n * b.ld + i : i * b.ld + n)], sum);
-          c[static_cast<size_t>(m * N + n)] += sum;
-        }
+  std::vector<float> want(std::vector<float> c) const {
+    for (const auto& sums : pieces_)
+      for (size_t i = 0; i < c.size(); ++i) c[i] += sums[i];
     return c;
+  }
+
+ private:
+  std::vector<std::vector<float>> pieces_;  // of K; (M,N) each
+
+  std::vector<std::vector<float>> chains() const {
+    const auto [M, N, K] = shape;
+    const float *left = a.values.data(), *right = b.values.data();
+    const int64_t count = (K + 511) / 512, depth = (K + count - 1) / count;
+    std::vector<std::vector<float>> all;
+    for (int64_t k = 0; k < K; k += depth) {
+      std::vector<float>& sums = all.emplace_back(static_cast<size_t>(M * N), 0.0f);
+      for (int64_t m = 0; m < M; ++m)
+        for (int64_t n = 0; n < N; ++n) {
+          float sum = 0;
+          for (int64_t i = k; i < std::min(k + depth, K); ++i)
+            sum = std::fma(left[trans_a ? i * a.ld + m : m * a.ld + i], right[trans_b ? n * b.ld + i : i * b.ld + n],
+                           sum);
+          sums[static_cast<size_t>(m * N + n)] = sum;
+        }
+    }
+    return all;
   }
 };
 
