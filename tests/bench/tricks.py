@@ -110,7 +110,11 @@ def copy_sources():
     os.makedirs(source)
     for name in SOURCES:
         path = os.path.join(ROOT, name)
-        (shutil.copytree if os.path.isdir(path) else shutil.copy2)(path, os.path.join(source, name))
+        # With the time of the copy, so that what an earlier run built of changed files is built again.
+        if os.path.isdir(path):
+            shutil.copytree(path, os.path.join(source, name), copy_function=shutil.copyfile)
+        else:
+            shutil.copyfile(path, os.path.join(source, name))
     return source
 
 
