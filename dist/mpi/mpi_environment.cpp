@@ -24,8 +24,8 @@ const char* name_of_thread_level(int level) {
 }  // namespace
 
 MpiEnvironment::MpiEnvironment() {
-  // For a process that was started alone, Open MPI would start a daemon beside it, which takes a tenth of a second and is
-  // needed for nothing here. Under mpirun it says nothing.
+  // Beside a process that was started alone Open MPI would start a daemon, which takes a tenth of a second and is needed
+  // for nothing here. Under mpirun this says nothing.
   setenv("OMPI_MCA_ess_singleton_isolated", "1", /*overwrite=*/0);
   int provided = MPI_THREAD_SINGLE;
   check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");

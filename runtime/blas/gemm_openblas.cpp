@@ -19,7 +19,8 @@ namespace trencadis {
 namespace {
 
 // A caller wants one thread's work: the library would cut it by the number of threads, and with the cut move the bits.
-// OpenMP keeps its limit per thread, so each thread says it once; one at a time, because OpenBLAS frees buffers on the way.
+// OpenMP keeps its limit per thread, so each thread says it once; one at a time, because OpenBLAS frees buffers on the
+// way.
 void limit_to_one_thread() {
   static std::mutex mutex;
   // Atomic for ThreadSanitizer, to which the simulator's CUDA threads are threads of their own on one host thread.

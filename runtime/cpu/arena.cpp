@@ -51,7 +51,7 @@ ArenaAllocator::ArenaAllocator(const CpuOptions& options) : misalign_(options.mi
       break;
     }
   }
-  // Huge pages, where the system has them: the rows of a matrix product's block lie kilobytes apart, each in another page
+  // Huge pages, where the system has them: the rows of a matrix product's tile lie kilobytes apart, each in another page
   // of 4 KiB, and looking pages up costs more than reading them (tests/bench/tricks.md has what it costs a step). It is
   // advice: where it is not taken, nothing but time is lost.
   madvise(base_, static_cast<size_t>(reserved_), MADV_HUGEPAGE);

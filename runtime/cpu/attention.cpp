@@ -82,7 +82,8 @@ void softmax_tile(Tile& p, float* m, float* l, float* rescale, const AttentionSh
     });
     new_m[r] = vec::max_of(most);
     vec::F32 sum = 0.0f;
-    // Scores beyond the last visible key are -inf by now, up to a multiple of 16; further right lies what product() left.
+    // Scores beyond the last visible key are -inf by now, up to a multiple of 16; further right lies what product()
+    // left.
     vec::for_lanes(n, [&](int64_t c, int64_t) {
       const vec::F32 e = vec::exp(vec::load(row + c) - new_m[r]);
       sum += e;
@@ -166,14 +167,14 @@ void CpuKernels::attention(View o, View lse, ConstView q, ConstView k, ConstView
     std::fill(l, l + kQueries, 0.0f);
     for (tile.j0 = 0; tile.j0 < tile.i0 + tile.rows; tile.j0 += kKeys) {
       tile.columns = std::min(kKeys, tile.i0 + tile.rows - tile.j0);
-      product(p.at, kRow, {query + head_at(s, s.q_stride, tile.b, tile.i0, tile.h), s.q_stride, false},
-              {key + head_at(s, s.k_stride, tile.b, tile.j0, kv_head), s.k_stride, true}, tile.rows, tile.columns, s.D);
+      const Operand queries{query + head_at(s, s.q_stride, tile.b, tile.i0, tile.h), s.q_stride, false};
+      const Operand keys{key + head_at(s, s.k_stride, tile.b, tile.j0, kv_head), s.k_stride, false};
+      const Operand values{value + head_at(s, s.v_stride, tile.b, tile.j0, kv_head), s.v_stride, false};
+      product(p.at, kRow, queries, transposed(keys), tile.rows, tile.columns, s.D);
       softmax_tile(p, m, l, rescale, s, tile);
       if (tile.j0 > 0)
         for (int64_t r = 0; r < tile.rows; ++r) scale_row(o_tile + r * s.o_stride, rescale[r], s.D);
-      product(o_tile, s.o_stride, {p.at, kRow, false},
-              {value + head_at(s, s.v_stride, tile.b, tile.j0, kv_head), s.v_stride, false}, tile.rows, s.D,
-              tile.columns, {.result = tile.j0 > 0});
+      product(o_tile, s.o_stride, {p.at, kRow, false}, values, tile.rows, s.D, tile.columns, {.result = tile.j0 > 0});
     }
     float* lse_row = lse_out + (tile.b * s.H + tile.h) * s.T + tile.i0;
     for (int64_t r = 0; r < tile.rows; ++r) {

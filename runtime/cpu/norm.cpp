@@ -2,8 +2,8 @@
 //
 // A sum of floats depends on its order, and ranks, threads and shards each have another. So the norm is made of the two
 // reductions that have no order: a maximum, and a sum of integers. Squares of g * (1 / max |g|) lie in [0, 1] and are
-// counted in fixed point. The maximum compares bit patterns: those of non-negative floats order like their values, with inf and
-// then NaN above all, so that it is also the finite check.
+// counted in fixed point. The maximum compares bit patterns: those of non-negative floats order like their values, with
+// inf and then NaN above all, so that it is also the finite check.
 #include <bit>
 #include <cmath>
 
@@ -47,12 +47,13 @@ void CpuKernels::sum_squares(View out, ConstView x, ConstView max_bits) {
   const Chunks chunks(x.size, kGrain);
   int64_t high[kMaxChunks] = {}, low[kMaxChunks] = {};
   pool_.run(chunks.count, [&](int64_t chunk) {
-    const int64_t end = chunks.end(chunk, x.size);
+    const int64_t begin = chunks.begin(chunk);
     int64_t sum_high = 0, sum_low = 0;
-    for (int64_t first = chunks.begin(chunk); first < end; first += vec::kLanes) {
-      vec::ask_ahead(in + first);
-      for (int64_t i = first; i < std::min(end, first + vec::kLanes); ++i) {
-        const double r = in[i] * inverse;
+    vec::for_lanes(chunks.end(chunk, x.size) - begin, [&](int64_t first, int64_t lanes) {
+      const float* values = in + begin + first;
+      vec::ask_ahead(values);
+      for (int64_t i = 0; i < lanes; ++i) {
+        const double r = values[i] * inverse;
         const double square = r * r * unit;
         // Both words are at most 2^28, and not negative: converting to int32 is floor, and one instruction.
         const int32_t whole = static_cast<int32_t>(square);
@@ -60,7 +61,7 @@ void CpuKernels::sum_squares(View out, ConstView x, ConstView max_bits) {
         sum_high += whole;
         sum_low += rest;
       }
-    }
+    });
     high[chunk] = sum_high;
     low[chunk] = sum_low;
   });

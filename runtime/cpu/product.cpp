@@ -12,7 +12,7 @@
 // While a tile is summed, the processor is told what it will want next: the elements of the result, and the shared
 // panel that follows; and while it packs, the steps to come. Without that a tenth of the time goes with waiting.
 //
-// How M and N are cut hangs on the number of threads, and changes no bit: each element is summed by one thread at a time,
+// How M and N are cut hangs on the number of threads, and changes no bit: an element is summed by one thread at a time,
 // in the order that K alone gives (product.h).
 #include "runtime/cpu/product.h"
 
@@ -55,18 +55,25 @@ struct Side {
   int64_t panels(int64_t width) const { return (length + width - 1) / width; }
 };
 
+// A piece of K. The pieces before it have left their sum in c.
+struct Piece {
+  int64_t k, depth;
+  bool add;  // to what stands in c; else the result starts with the bias, if there is one
+  const float* bias;
+};
+
 // Floats from one packed panel to the next: not a multiple of 4 KiB, at which a cache's lines get in each other's way.
 template <int64_t kWidth>
 int64_t panel_floats(int64_t depth) {
   return (kWidth * depth + 15) / 16 * 16 + 16;
 }
 
-// Packs `count` panels of a side, from panel `first` on, over K from k on: element w of step i of the first panel goes
+// Packs `count` panels of a side, from panel `first` on, over a piece of K: element w of step i of the first panel goes
 // to to[i * kWidth + w]. What would lie beyond the side's end is 0.
 template <int64_t kWidth>
-void pack(float* to, const Side& side, int64_t first, int64_t count, int64_t k, int64_t depth) {
+void pack(float* to, const Side& side, int64_t first, int64_t count, const Piece& piece) {
   if (count == 0) return;
-  const int64_t floats = panel_floats<kWidth>(depth);
+  const int64_t k = piece.k, depth = piece.depth, floats = panel_floats<kWidth>(depth);
   const auto width = [&](int64_t panel) { return std::min(kWidth, side.length - panel * kWidth); };
   if (const int64_t last = first + count - 1; width(last) < kWidth)
     std::fill_n(to + (count - 1) * floats, depth * kWidth, 0.0f);
@@ -101,16 +108,17 @@ void pack(float* to, const Side& side, int64_t first, int64_t count, int64_t k, 
     }
 }
 
-// Where a tile of the result stands, and how much of it there is.
-struct Place {
+struct Result {
   float* at;
   int64_t ld, rows, columns;
 };
 
-// c = start + the sum over `depth` steps of a's panel and b's, where the start is what stands there (add) or the bias,
-// if there is one. `ahead`: what to ask for meanwhile, a line after each kStepsPerFetch steps.
-void tile(const Place& c, const float* a, const float* b, int64_t depth, bool add, const float* bias,
+// The tile at (row, column) of c = start + the sum over the piece's steps of a's panel and b's. `ahead`: what to ask for
+// meanwhile, a line after each kStepsPerFetch steps.
+void tile(const Result& c, int64_t row, int64_t column, const float* a, const float* b, const Piece& piece,
           const float* ahead) {
+  const int64_t rows = std::min(kRows, c.rows - row), depth = piece.depth;
+  float* const corner = c.at + row * c.ld + column;
   vec::F32 sum[kRows][kVectors];
 #pragma GCC unroll 14
   for (int64_t r = 0; r < kRows; ++r)
@@ -133,58 +141,35 @@ void tile(const Place& c, const float* a, const float* b, int64_t depth, bool ad
   for (int64_t r = 0; k + kStepsPerFetch <= depth; k += kStepsPerFetch, ++r) {
 #pragma GCC unroll 1
     for (int64_t i = 0; i < kStepsPerFetch; ++i) step(k + i);
-    if (r < c.rows)
-      for (int64_t v = 0; v < kVectors; ++v) __builtin_prefetch(c.at + r * c.ld + v * vec::kLanes, 1);
+    if (r < rows)
+      for (int64_t v = 0; v < kVectors; ++v) __builtin_prefetch(corner + r * c.ld + v * vec::kLanes, 1);
     __builtin_prefetch(ahead + r * vec::kLanes, 0, 2);
   }
   for (; k < depth; ++k) step(k);
 
 #pragma GCC unroll 2
   for (int64_t v = 0; v < kVectors; ++v) {
-    const int64_t column = v * vec::kLanes, lanes = c.columns - column;
+    const int64_t offset = v * vec::kLanes, lanes = c.columns - column - offset;
     if (lanes <= 0) break;
-    const vec::F32 first = bias ? vec::load(bias + column, lanes) : vec::F32(0.0f);
+    const vec::F32 bias = piece.bias ? vec::load(piece.bias + column + offset, lanes) : vec::F32(0.0f);
 #pragma GCC unroll 14
     for (int64_t r = 0; r < kRows; ++r) {
-      if (r >= c.rows) break;
-      float* to = c.at + r * c.ld + column;
-      vec::store(to, (add ? vec::load(to, lanes) : first) + sum[r][v], lanes);
+      if (r >= rows) break;
+      float* to = corner + r * c.ld + offset;
+      vec::store(to, (piece.add ? vec::load(to, lanes) : bias) + sum[r][v], lanes);
     }
   }
 }
 
-// A piece of K. The pieces before it have left their sum in c.
-struct Piece {
-  int64_t k, depth;
-  bool add;  // to what stands in c; else the result starts with the bias, if there is one
-  const float* bias;
-};
-
 template <typename Body>
 void for_pieces(int64_t K, const Start& start, const Body& body) {
   const int64_t pieces = std::max<int64_t>(1, (K + kPiece - 1) / kPiece), size = (K + pieces - 1) / pieces;
-  for (int64_t i = 0; i < pieces; ++i) {
+  for (int64_t i = 0; i < pieces; ++i)
     body(Piece{i * size, std::min(size, K - i * size), start.result || i > 0, start.bias});
-  }
 }
 
-// c, where its first element stands.
-struct Result {
-  float* at;
-  int64_t ld;
-};
-
-// The tile at (row, column) of c. It asks for a part of the panel at `next`: the tiles that come before that panel is
-// needed are numbered, and each asks for its own part.
-void tile_at(const Result& c, const Side& rows, const Side& columns, int64_t row, int64_t column, const float* a,
-             const float* b, const Piece& piece, const float* next, int64_t part) {
-  tile({c.at + row * c.ld + column, c.ld, std::min(kRows, rows.length - row),
-        std::min(kColumns, columns.length - column)},
-       a, b, piece.depth, piece.add, piece.bias ? piece.bias + column : nullptr,
-       next + part * (piece.depth / kStepsPerFetch) * vec::kLanes);
-}
-
-// Adds one piece to all of c. kShared: how wide a panel of the shared side is, kOwn: of the other; a's panels are kRows wide.
+// Adds one piece to all of c. kShared: how wide a panel of the shared side is, kOwn: of the other; a's panels are kRows
+// wide.
 template <int64_t kShared, int64_t kOwn>
 void add_piece(ThreadPool& pool, float* packed, const Result& c, const Side& shared, const Side& own,
                const Piece& piece, int64_t threads) {
@@ -192,7 +177,7 @@ void add_piece(ThreadPool& pool, float* packed, const Result& c, const Side& sha
   const auto panel_at = [&](int64_t panel) { return packed + panel * panel_floats<kShared>(depth); };
   pool.run(threads, [&](int64_t thread) {
     const int64_t first = shared_panels * thread / threads, last = shared_panels * (thread + 1) / threads;
-    pack<kShared>(panel_at(first), shared, first, last - first, piece.k, depth);
+    pack<kShared>(panel_at(first), shared, first, last - first, piece);
   });
 
   // Groups become smaller towards the end, so that threads end at about the same time.
@@ -208,15 +193,17 @@ void add_piece(ThreadPool& pool, float* packed, const Result& c, const Side& sha
     const size_t next_group = static_cast<size_t>(group) + 1;
     const int64_t first = firsts[next_group - 1];
     const int64_t count = (next_group < firsts.size() ? firsts[next_group] : own_panels) - first;
-    pack<kOwn>(mine.at, own, first, count, piece.k, depth);
+    pack<kOwn>(mine.at, own, first, count, piece);
     for (int64_t s = 0; s < shared_panels; ++s) {
       const float *theirs = panel_at(s), *next = panel_at(s + 1 < shared_panels ? s + 1 : 0);
       for (int64_t p = 0; p < count; ++p) {
         const float* ours = mine.at + p * panel_floats<kOwn>(depth);
+        // The tiles before the next shared panel ask for a part of it each.
+        const float* ahead = next + p * (depth / kStepsPerFetch) * vec::kLanes;
         if constexpr (kShared == kRows)
-          tile_at(c, shared, own, s * kRows, (first + p) * kColumns, theirs, ours, piece, next, p);
+          tile(c, s * kRows, (first + p) * kColumns, theirs, ours, piece, ahead);
         else
-          tile_at(c, own, shared, (first + p) * kRows, s * kColumns, ours, theirs, piece, next, p);
+          tile(c, (first + p) * kRows, s * kColumns, ours, theirs, piece, ahead);
       }
     }
   });
@@ -246,10 +233,10 @@ void product(ThreadPool& pool, Workspace& workspace, float* c, const Operand& a,
   for_pieces(K, start, [&](const Piece& piece) {
     if (N <= M)
       add_piece<kColumns, kRows>(pool, workspace.take(columns.panels(kColumns) * panel_floats<kColumns>(piece.depth)),
-                                 {c, N}, columns, rows, piece, threads);
+                                 {c, N, M, N}, columns, rows, piece, threads);
     else
-      add_piece<kRows, kColumns>(pool, workspace.take(rows.panels(kRows) * panel_floats<kRows>(piece.depth)), {c, N},
-                                 rows, columns, piece, threads);
+      add_piece<kRows, kColumns>(pool, workspace.take(rows.panels(kRows) * panel_floats<kRows>(piece.depth)),
+                                 {c, N, M, N}, rows, columns, piece, threads);
   });
 }
 
@@ -263,11 +250,11 @@ void product(float* c, int64_t ldc, const Operand& a, const Operand& b, int64_t 
     const auto right = [&](int64_t panel) { return group.at + panel * panel_floats<kColumns>(piece.depth); };
     for (int64_t first = 0; first < column_panels; first += group.kPanels) {
       const int64_t count = std::min(group.kPanels, column_panels - first);
-      pack<kColumns>(group.at, columns, first, count, piece.k, piece.depth);
+      pack<kColumns>(group.at, columns, first, count, piece);
       for (int64_t p = 0; p < row_panels; ++p) {
-        pack<kRows>(left, rows, p, 1, piece.k, piece.depth);
+        pack<kRows>(left, rows, p, 1, piece);
         for (int64_t q = 0; q < count; ++q)
-          tile_at({c, ldc}, rows, columns, p * kRows, (first + q) * kColumns, left, right(q), piece, group.at, q);
+          tile({c, ldc, M, N}, p * kRows, (first + q) * kColumns, left, right(q), piece, right(q + 1));
       }
     }
   });

@@ -1,9 +1,9 @@
-// product(): the matrix product that everything else on the CPU is made of. product.cpp tells how it comes to its speed.
+// product(): the matrix product that all others on the CPU are made of. product.cpp tells how it comes to its speed.
 //
-// Each element is summed in one order, which hangs on K alone: in pieces of at most 512 terms, each a chain of fused
-// multiply-adds from its first term to its last, and the pieces are added in ascending order to what the element starts
-// with. So the bits are the same on any number of threads and on any processor, and those of a row do not depend on the
-// rows beside it.
+// Each element is summed in one order, which hangs on K alone: in as few equal pieces as have at most 512 terms each,
+// every piece a chain of fused multiply-adds from its first term to its last, and the pieces are added in ascending order
+// to what the element starts with. So the bits are the same on any number of threads and on any processor, and those of a
+// row do not depend on the rows beside it.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +29,8 @@ struct Start {
   const float* bias = nullptr;  // element n of a row of N
 };
 
-// Memory that products pack into. It is kept from one to the next, as large as the largest has asked for: blocks of this
-// size that are freed go back to the system and come again as zeroed pages, a fault each.
+// Memory that products pack into. It is kept from one to the next, as large as the largest has asked for: blocks of
+// this size that are freed go back to the system and come again as zeroed pages, a fault each.
 class Workspace {
  public:
   float* take(int64_t floats);  // at least so many, at a multiple of 64 bytes; valid until the next take()

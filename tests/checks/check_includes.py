@@ -36,8 +36,8 @@ FOLDERS = {
 }
 # The parts that implement an interface for one device or transport are known to nobody below the trainer: whoever draws
 # them in loses the choice. A backend may know another one of the same folder (dist/nccl starts over dist/mpi).
-BACKENDS = ["runtime/blas", "runtime/cpu", "runtime/cuda", "runtime/cudasim", "dist/local", "dist/thread", "dist/mpi", "dist/nccl",
-            "dist/ncclsim"]
+BACKENDS = ["runtime/blas", "runtime/cpu", "runtime/cuda", "runtime/cudasim", "dist/local", "dist/thread", "dist/mpi",
+            "dist/nccl", "dist/ncclsim"]
 # Pairs beyond that rule.
 BACKEND_USES = {
     "dist/nccl": ["runtime/cpu", "runtime/cuda", "runtime/cudasim"],

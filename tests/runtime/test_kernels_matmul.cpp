@@ -100,8 +100,8 @@ TEST_CASE("linear, with and without bias") {
 }
 
 TEST_CASE("products on many threads do not disturb each other") {
-  // Ranks as threads call gemm() at the same time. A library that gives two of them one work buffer returns
-  // a wrong product now and then; it shows when their operands differ, and when there are many.
+  // Ranks as threads call gemm() at the same time. A library that gives two of them one work buffer returns a wrong
+  // product now and then; it shows when their operands differ, and when there are many.
   const int64_t M = 131, N = 352, K = 100;
   std::atomic<int> wrong{0};
   std::vector<std::thread> threads;

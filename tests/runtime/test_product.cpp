@@ -1,7 +1,7 @@
 // product() against its definition: each element is chains of fma over pieces of K, in the order that product.h states.
 //
-// The reference is the definition written out, one std::fma after the other, so results must be equal to the bit: for all
-// cuts into tiles, groups and threads, for edges, and for both forms of the product.
+// The reference is the definition written out, one std::fma after the other, so results must be equal to the bit: for
+// all cuts into tiles, groups and threads, for edges, and for both forms of the product.
 #include <cmath>
 
 #include "runtime/cpu/product.h"
