@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "dist/thread/thread_communicator.h"
-#include "runtime/cpu/streams.h"
+#include "runtime/host_streams.h"
 
 using namespace trencadis;
 

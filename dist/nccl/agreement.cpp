@@ -5,7 +5,7 @@
 #include <exception>
 #include <utility>
 
-#include "runtime/cpu/streams.h"
+#include "runtime/host_streams.h"
 
 namespace trencadis {
 

@@ -7,8 +7,8 @@
 #include <cstring>
 #include <mutex>
 
-#include "runtime/cpu/streams.h"
 #include "runtime/cuda/handles.h"
+#include "runtime/host_streams.h"
 #include "runtime/random.h"
 
 namespace trencadis {

@@ -8,9 +8,9 @@
 
 #include "dist/nccl/channel.h"
 #include "dist/nccl/kernels.h"
-#include "runtime/cpu/streams.h"
 #include "runtime/cuda/handles.h"
 #include "runtime/cuda/streams.h"
+#include "runtime/host_streams.h"
 #include "runtime/storage.h"
 
 namespace trencadis {

@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "dist/collective.h"
-#include "runtime/cpu/streams.h"
 #include "runtime/cuda/handles.h"
 #include "runtime/cuda/streams.h"
+#include "runtime/host_streams.h"
 
 namespace trencadis {
 

@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "runtime/check.h"
-#include "runtime/cpu/streams.h"
 #include "runtime/cudasim/device_memory.h"
 #include "runtime/cudasim/executor.h"
+#include "runtime/host_streams.h"
 
 namespace trencadis::ncclsim {
 

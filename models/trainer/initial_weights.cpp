@@ -2,11 +2,11 @@
 
 #include <filesystem>
 
-#include "models/trainer/checkpoint_folder.h"
-#include "models/trainer/checkpoints.h"
-#include "models/trainer/flag_table.h"
-#include "models/trainer/hugging_face.h"
-#include "models/trainer/launch.h"
+#include "dist/on_all_ranks.h"
+#include "models/checkpoints/checkpoint_folder.h"
+#include "models/checkpoints/checkpoints.h"
+#include "models/hugging_face/hugging_face.h"
+#include "models/options/flag_table.h"
 
 namespace trencadis {
 

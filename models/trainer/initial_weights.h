@@ -7,7 +7,7 @@
 
 #include "dist/communicator.h"
 #include "models/gpt/gpt.h"
-#include "models/trainer/options.h"
+#include "models/options/options.h"
 #include "zero/engine.h"
 
 namespace trencadis {

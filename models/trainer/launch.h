@@ -1,34 +1,11 @@
-// What ranks must settle before they train: who shares which cores, and that all were told the same.
+// What ranks must settle before they train: who shares which cores, and when to end.
 #pragma once
 
-#include <functional>
 #include <string>
-#include <vector>
 
 #include "dist/communicator.h"
 
 namespace trencadis {
-
-// What follows is about host memory: `comm` is a communicator that carries it (any but those of GPUs).
-
-// Every rank's words, one row of own.size() words a rank. Collective; counted as other traffic.
-std::vector<int64_t> exchange_words(Communicator& comm, const std::vector<int64_t>& own, const char* what);
-
-// Every rank's text, by rank. Collective; counted as other traffic.
-std::vector<std::string> exchange_texts(Communicator& comm, const std::string& own);
-
-// Mixed into an error that every rank throws alike: one of them reports it, and no rank need be told by ending its job.
-struct AgreedMark {
-  virtual ~AgreedMark() = default;
-};
-template <typename E>
-struct Agreed final : E, AgreedMark {
-  using E::E;
-};
-
-// Work that each rank does on its own and that may fail on some of them (reading flags, opening files): either all go
-// on, or all throw the same Agreed error, which names the ranks. Collective.
-void on_all_ranks(Communicator& comm, const std::function<void()>& work);
 
 // How this rank may use the machine.
 struct CoreShare {

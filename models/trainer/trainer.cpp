@@ -3,11 +3,12 @@
 #include <chrono>
 #include <cmath>
 
-#include "models/trainer/hugging_face.h"
+#include "dist/on_all_ranks.h"
+#include "models/hugging_face/hugging_face.h"
+#include "models/report/profile_table.h"
+#include "models/report/summary.h"
 #include "models/trainer/initial_weights.h"
-#include "models/trainer/profile_table.h"
 #include "models/trainer/sampling.h"
-#include "models/trainer/summary.h"
 
 namespace trencadis {
 
@@ -34,6 +35,22 @@ Schedule schedule_of(const TrainOptions& o) {
   schedule.warmup_steps = o.warmup_steps;
   schedule.max_steps = o.max_steps;
   return schedule;
+}
+
+SaveOptions save_options(const TrainOptions& o) {
+  SaveOptions save;
+  save.out_dir = o.out_dir;
+  save.on = o.save_interval != "off";
+  save.interval_steps = o.save_steps();
+  save.interval_seconds = o.save_seconds();
+  save.keep_last = o.keep_last;
+  save.zero_stage = static_cast<int>(o.zero_stage);
+  save.config = settings_of(o);
+  return save;
+}
+
+RunReportOptions report_options(const TrainOptions& o) {
+  return {o.out_dir, o.metrics_path(), o.report_path(), o.trace, o.max_steps, settings_of(o)};
 }
 
 }  // namespace
@@ -80,14 +97,14 @@ Trainer::Trainer(const TrainOptions& options, Context& context, Communicator& wo
   on_all_ranks(world, [&] {
     if (chief_ && !options_.export_dir.empty()) check_export_folder(options_.export_dir);
   });
-  saver_ = std::make_unique<CheckpointSaver>(options_, settings_of(options_), world_, context_, *engine_, resumed);
+  saver_ = std::make_unique<CheckpointSaver>(save_options(options_), world_, context_, *engine_, resumed);
   on_all_ranks(world, [&] {
     if (!chief_ || options_.metrics_path().empty()) return;
     make_folder_of(options_.metrics_path());
     metrics_ = std::make_unique<MetricsFile>(options_.metrics_path(), first_step_);
   });
   on_all_ranks(world, [&] {
-    report_ = std::make_unique<RunReport>(options_, context_, world_, options_.max_steps - first_step_);
+    report_ = std::make_unique<RunReport>(report_options(options_), context_, world_, options_.max_steps - first_step_);
   });
 }
 

@@ -3,13 +3,13 @@
 #pragma once
 
 #include "dist/communicator.h"
+#include "models/checkpoints/checkpoints.h"
 #include "models/data/dataset.h"
 #include "models/gpt/gpt.h"
-#include "models/trainer/checkpoints.h"
+#include "models/options/options.h"
+#include "models/report/metrics.h"
+#include "models/report/run_report.h"
 #include "models/trainer/launch.h"
-#include "models/trainer/metrics.h"
-#include "models/trainer/options.h"
-#include "models/trainer/run_report.h"
 #include "optim/schedule.h"
 #include "runtime/profile.h"
 #include "zero/engine.h"

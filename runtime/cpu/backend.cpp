@@ -5,7 +5,7 @@
 #include "runtime/cpu/arena.h"
 #include "runtime/cpu/cpu_kernels.h"
 #include "runtime/cpu/stream_kernels.h"
-#include "runtime/cpu/streams.h"
+#include "runtime/host_streams.h"
 
 namespace trencadis {
 

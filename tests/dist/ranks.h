@@ -10,7 +10,7 @@
 
 #include "dist/collective.h"
 #include "dist/communicator.h"
-#include "runtime/cpu/streams.h"
+#include "runtime/host_streams.h"
 #include "runtime/random.h"
 
 #undef CHECK  // check.h's; a test wants doctest's

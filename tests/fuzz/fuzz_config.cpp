@@ -1,6 +1,6 @@
 // Fuzz target: config files. What is taken, printed with print_config() and read again gives the same configuration.
 #include "fuzz.h"
-#include "models/trainer/flag_table.h"
+#include "models/options/flag_table.h"
 
 using namespace trencadis;
 using namespace trencadis::fuzz;

@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "dist/thread/thread_communicator.h"
-#include "models/trainer/hugging_face.h"
+#include "models/hugging_face/hugging_face.h"
 #include "runtime/cpu/backend.h"
 #include "temp_folder.h"
 

@@ -14,7 +14,7 @@
 #include <optional>
 #include <set>
 
-#include "models/trainer/checkpoint_folder.h"
+#include "models/checkpoints/checkpoint_folder.h"
 #include "temp_folder.h"
 
 using namespace trencadis;

@@ -2,8 +2,8 @@
 #include <set>
 #include <sstream>
 
-#include "models/trainer/flag_table.h"
-#include "models/trainer/options.h"
+#include "models/options/flag_table.h"
+#include "models/options/options.h"
 #include "temp_folder.h"
 
 using namespace trencadis;
@@ -14,7 +14,7 @@ namespace {
 TrainOptions parse(std::vector<std::string> arguments, int world = 1) {
   std::vector<const char*> argv = {"train_gpt"};
   for (const std::string& argument : arguments) argv.push_back(argument.c_str());
-  return parse_options(static_cast<int>(argv.size()), argv.data(), world);
+  return parse_options(static_cast<int>(argv.size()), argv.data(), world, [](TrainOptions&, const std::string&) {});
 }
 
 std::string usage_error(std::vector<std::string> arguments, int world = 1) {

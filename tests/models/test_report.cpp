@@ -9,13 +9,13 @@
 #include <nlohmann/json.hpp>
 
 #include "dist/local/local_communicator.h"
-#include "models/trainer/metrics.h"
-#include "models/trainer/plan_report.h"
-#include "models/trainer/recorder.h"
-#include "models/trainer/report/chrome_trace.h"
-#include "models/trainer/report/page.h"
-#include "models/trainer/report/svg.h"
-#include "models/trainer/run_report.h"
+#include "models/planner/plan_report.h"
+#include "models/report/chrome_trace.h"
+#include "models/report/metrics.h"
+#include "models/report/page.h"
+#include "models/report/recorder.h"
+#include "models/report/run_report.h"
+#include "models/report/svg.h"
 #include "runtime/cpu/backend.h"
 #include "temp_folder.h"
 
@@ -165,7 +165,7 @@ TEST_CASE("report: the start of a run finds out what cannot be written and chang
   const TempFolder folder;
   Context context(make_cpu_backend());
   const auto world = make_local_communicator();
-  TrainOptions options;
+  RunReportOptions options;
   options.out_dir = folder.path("out");
   const auto start = [&](const std::string& report, const std::string& trace) {
     options.report = report;

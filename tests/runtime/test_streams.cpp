@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "kernel_test.h"
-#include "runtime/cpu/streams.h"
+#include "runtime/host_streams.h"
 
 using namespace trencadis;
 using namespace trencadis::test;

@@ -11,7 +11,7 @@
 #include "../ranks.h"
 #include "dist/mpi/mpi_communicator.h"
 #include "dist/mpi/mpi_environment.h"
-#include "runtime/cpu/streams.h"
+#include "runtime/host_streams.h"
 
 namespace trencadis::test {
 

@@ -10,7 +10,7 @@
 
 #include "dist/mpi/mpi_communicator.h"
 #include "dist/mpi/mpi_environment.h"
-#include "runtime/cpu/streams.h"
+#include "runtime/host_streams.h"
 
 using namespace trencadis;
 

@@ -102,5 +102,5 @@ def markup_stamp(page, sources):
     skeleton.feed(page)
     digest = hashlib.sha256(json.dumps(skeleton.parts).encode())
     for name in ("report.css", "report.js"):
-        digest.update((pathlib.Path(sources) / "models/trainer/report" / name).read_bytes())
+        digest.update((pathlib.Path(sources) / "models/report" / name).read_bytes())
     return digest.hexdigest()[:16]

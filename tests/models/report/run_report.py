@@ -326,7 +326,7 @@ class Screenshots(Case):
         noted = (ROOT / "tests/models/report/screenshots.stamp").read_text().strip()
         self.assertEqual(noted, stamp, "the report page has changed since its screenshots were taken: run "
                                        "tests/models/report/screenshots.py, and look at them")
-        for image in ("zero/tour.png", "models/trainer/report.png"):
+        for image in ("zero/tour.png", "models/report/report.png"):
             png = (ROOT / image).read_bytes()
             self.assertEqual(png[:8], b"\x89PNG\r\n\x1a\n")
             self.assertLess(len(png), 300_000)

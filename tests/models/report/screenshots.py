@@ -38,7 +38,7 @@ def report(browser, folder):
     page = browser.open((folder / "shakespeare/report.html").as_uri())
     hide(page, "#runs .note")
     page.hover(".panel svg", across=0.55, down=0.04)
-    page.screenshot(ROOT / "models/trainer/report.png", "header", until="#step figure.step", margin=16)
+    page.screenshot(ROOT / "models/report/report.png", "header", until="#step figure.step", margin=16)
 
 
 def main():
@@ -50,7 +50,7 @@ def main():
         subprocess.run([PROGRAM, "report", folder / "fixed"], check=True, stdout=subprocess.DEVNULL)
         stamp = folders.markup_stamp((folder / "fixed/report.html").read_text(), ROOT)
         pathlib.Path(__file__).with_name("screenshots.stamp").write_text(stamp + "\n")
-    for image in ("zero/tour.png", "models/trainer/report.png"):
+    for image in ("zero/tour.png", "models/report/report.png"):
         print(f"{image}: {(ROOT / image).stat().st_size} bytes; look at it")
 
 

@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "runtime/check.h"
-#include "runtime/cpu/streams.h"
 #include "runtime/cuda/backend.h"
 #include "runtime/cuda/streams.h"
+#include "runtime/host_streams.h"
 
 #undef CHECK
 #include <doctest/doctest.h>

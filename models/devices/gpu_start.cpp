@@ -1,7 +1,0 @@
-#include "models/devices/gpu_start.h"
-
-namespace trencadis {
-
-void start_gpus(Communicator&) {}
-
-}  // namespace trencadis
