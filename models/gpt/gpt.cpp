@@ -4,11 +4,11 @@
 
 namespace trencadis {
 
-GPT::GPT(const GPTConfig& config)
-    : wte(config.vocab_size, config.n_embd, Initialiser::normal(0.02f)),
+GPT::GPT(const ModelConfig& config)
+    : LanguageModel(config),
+      wte(config.vocab_size, config.n_embd, Initialiser::normal(0.02f)),
       wpe(config.block_size, config.n_embd, Initialiser::normal(0.02f)),
       ln_f(config.n_embd),
-      config_(config),
       embd_dropout_(config.dropout) {
   CHECK(config.n_head > 0 && config.n_embd % config.n_head == 0, "n_embd {} is not divisible by n_head {}",
         config.n_embd, config.n_head);
@@ -32,20 +32,14 @@ GPT::GPT(const GPTConfig& config)
   assign_names();
 }
 
-int64_t GPT::parameter_count() {
-  int64_t count = 0;
-  for (const Parameter* p : parameters()) count += p->size();
-  return count;
-}
-
 // Unit 0: root (tied) or embedding; 1..L: blocks; L+1: head (untied).
 std::vector<Unit> GPT::units() {
   std::vector<Unit> units;
-  units.push_back({config_.tied ? "root" : "embedding", {&wte.weight, &wpe.weight}});
-  if (config_.tied)
+  units.push_back({config().tied ? "root" : "embedding", {&wte.weight, &wpe.weight}});
+  if (config().tied)
     for (Parameter* p : ln_f.parameters()) units[0].parameters.push_back(p);
   for (auto& block : h) units.push_back({block->full_name(), block->parameters()});
-  if (!config_.tied) {
+  if (!config().tied) {
     units.push_back({"head", ln_f.parameters()});
     units.back().parameters.push_back(&lm_head->weight);
   }
@@ -69,7 +63,7 @@ RegionUse GPT::block_use(size_t i) const {
 
 RegionUse GPT::head_use(bool backward_follows) const {
   RegionUse use;
-  use.unit = config_.tied ? 0 : static_cast<int>(h.size()) + 1;
+  use.unit = config().tied ? 0 : static_cast<int>(h.size()) + 1;
   use.name = "head";
   use.backward_follows = backward_follows;
   return use;
@@ -83,7 +77,7 @@ std::vector<RegionUse> GPT::uses() const {
 }
 
 Variable GPT::embed(const Tensor& ids, const ForwardState& state) const {
-  return region(observer_, embedding_use(), false, {},
+  return region(observer(), embedding_use(), false, {},
                 [=, this](const std::vector<Variable>&) -> std::vector<Variable> {
                   return {embd_dropout_.forward(embedding(ids, wte.weight.variable, wpe.weight.variable), state)};
                 })[0];
@@ -93,19 +87,19 @@ Variable GPT::run_blocks(Variable x, const ForwardState& state) const {
   for (size_t i = 0; i < h.size(); ++i) {
     const Block* block = h[i].get();
     x = region(
-        observer_, block_use(i), config_.activation_checkpointing, {x},
+        observer(), block_use(i), config().activation_checkpointing, {x},
         [=](const std::vector<Variable>& in) -> std::vector<Variable> { return {block->forward(in[0], state)}; })[0];
   }
   return x;
 }
 
 Variable GPT::project(const Variable& x) const {
-  return config_.tied ? linear(ln_f.forward(x), wte.weight.variable) : lm_head->forward(ln_f.forward(x));
+  return config().tied ? linear(ln_f.forward(x), wte.weight.variable) : lm_head->forward(ln_f.forward(x));
 }
 
 Variable GPT::loss(const Tensor& ids, const Tensor& targets, const ForwardState& state, const Tensor& totals) const {
   const Variable x = run_blocks(embed(ids, state), state);
-  return region(observer_, head_use(true), false, {x},
+  return region(observer(), head_use(true), false, {x},
                 [=, this](const std::vector<Variable>& in) -> std::vector<Variable> {
                   return {softmax_cross_entropy(project(in[0]), targets, totals)};
                 })[0];
@@ -113,7 +107,7 @@ Variable GPT::loss(const Tensor& ids, const Tensor& targets, const ForwardState&
 
 Variable GPT::logits(const Tensor& ids, const ForwardState& state) const {
   const Variable x = run_blocks(embed(ids, state), state);
-  return region(observer_, head_use(false), false, {x},
+  return region(observer(), head_use(false), false, {x},
                 [=, this](const std::vector<Variable>& in) -> std::vector<Variable> { return {project(in[0])}; })[0];
 }
 
@@ -121,9 +115,9 @@ Tensor GPT::next_token_logits(const Tensor& ids) const {
   const NoGrad no_grad;
   CHECK(ids.dim(0) == 1, "next_token_logits takes one sequence, not {}", ids.dim(0));
   const Variable x = run_blocks(embed(ids, {}), {});
-  const int64_t C = config_.n_embd;
+  const int64_t C = config().n_embd;
   const Variable last(x.value().flat_slice((ids.dim(1) - 1) * C, C).reshape({1, C}));
-  return region(observer_, head_use(false), false, {last},
+  return region(observer(), head_use(false), false, {last},
                 [this](const std::vector<Variable>& in) -> std::vector<Variable> { return {project(in[0])}; })[0]
       .value();
 }

@@ -8,39 +8,22 @@
 
 #include <memory>
 
-#include "autograd/region.h"
 #include "layers/layers.h"
+#include "models/language_model.h"
 
 namespace trencadis {
 
-struct GPTConfig {
-  int64_t n_layer = 4, n_head = 4, n_embd = 128;
-  int64_t block_size = 64;  // the longest sequence: rows of the position table
-  int64_t vocab_size = 256;
-  bool tied = true;
-  float dropout = 0;
-  bool activation_checkpointing = false;  // keep only each block's input, and run the block again in backward
-};
-
-class GPT : public Module {
+class GPT : public LanguageModel {
  public:
-  explicit GPT(const GPTConfig& config);
+  explicit GPT(const ModelConfig& config);
 
-  const GPTConfig& config() const { return config_; }
-  int64_t parameter_count();
-  std::vector<Unit> units();
-  // The regions of loss(), in the order of forward: what plans are made from.
-  std::vector<RegionUse> uses() const;
-  // Who sees the regions; null: nobody. Must outlive the graphs recorded with it.
-  void set_observer(RegionObserver* observer) { observer_ = observer; }
-
-  // Sum over valid targets of the cross-entropy, f32[1]. ids, targets i32 (B, T), T <= block_size; totals
-  // as in softmax_cross_entropy.
-  Variable loss(const Tensor& ids, const Tensor& targets, const ForwardState& state, const Tensor& totals = {}) const;
-  // (B, T, V); call under NoGrad for inference.
-  Variable logits(const Tensor& ids, const ForwardState& state) const;
-  // (1, V): of the last position of one sequence, ids (1, T).
-  Tensor next_token_logits(const Tensor& ids) const;
+  std::vector<Unit> units() override;
+  std::vector<RegionUse> uses() const override;
+  Variable loss(const Tensor& ids, const Tensor& targets, const ForwardState& state,
+                const Tensor& totals = {}) const override;
+  Variable logits(const Tensor& ids, const ForwardState& state) const override;
+  Tensor next_token_logits(const Tensor& ids) const override;
+  int64_t activation_bytes(int64_t B, int64_t T, bool checkpointing) const override;
 
   Embedding wte, wpe;
   std::vector<std::unique_ptr<Block>> h;
@@ -55,9 +38,7 @@ class GPT : public Module {
   RegionUse block_use(size_t i) const;
   RegionUse head_use(bool backward_follows) const;
 
-  GPTConfig config_;
   Dropout embd_dropout_;
-  RegionObserver* observer_ = nullptr;
 };
 
 }  // namespace trencadis

@@ -9,6 +9,7 @@
 #include <set>
 #include <sstream>
 
+#include "models/families.h"
 #include "models/hugging_face/hugging_face_format.h"
 
 namespace trencadis {
@@ -18,9 +19,6 @@ namespace hf = hugging_face;
 namespace {
 
 constexpr int64_t kBand = 1 << 18;  // elements that are read at a time where they are not wanted as they lie
-constexpr const char* kHead = "lm_head.weight";
-constexpr const char* kTable = "wte.weight";
-constexpr const char* kPositions = "wpe.weight";
 
 template <typename... Args>
 [[noreturn]] void data_error(fmt::format_string<Args...> text, Args&&... args) {
@@ -50,12 +48,6 @@ uint32_t f16_to_f32_bits(uint16_t half) {
 
 uint32_t bf16_to_f32_bits(uint16_t brain) { return static_cast<uint32_t>(brain) << 16; }
 
-// h.3.attn.bias, h.3.attn.masked_bias: the mask of attention, which older versions saved beside the weights. The bias
-// of a projection has one name more: h.3.attn.c_attn.bias.
-bool is_mask(const std::string& name) {
-  return name.starts_with("h.") && (name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias"));
-}
-
 }  // namespace
 
 // ---- the folder ----
@@ -66,6 +58,7 @@ HuggingFaceModel::HuggingFaceModel(std::string folder) : folder_(std::move(folde
                hf::kConfigFile, hf::kWeightsFile);
   const std::string config_path = folder_ + "/" + hf::kConfigFile;
   config_ = hf::parse_config(text_of(config_path), config_path);
+  names_ = &model_family(config_.family).hugging_face;
   open_files();
   list_tensors();
   // Before anybody builds as many blocks as a number in a file says.
@@ -122,11 +115,11 @@ void HuggingFaceModel::list_tensors() {
   for (size_t file = 0; file < files_.size(); ++file)
     for (const SafetensorsEntry& entry : files_[file].entries()) {
       std::string name = entry.name;
-      if (name.starts_with(hf::kPrefix)) name.erase(0, std::strlen(hf::kPrefix));
-      if (is_mask(name)) continue;
+      if (name.starts_with(names_->prefix)) name.erase(0, names_->prefix.size());
+      if (names_->no_weight(name)) continue;
       if (!tensors_.emplace(name, Tensor{file, &entry}).second)
         data_error("{}: holds {} twice, once with '{}' in front of it; remove one", files_[file].path(), name,
-                   hf::kPrefix);
+                   names_->prefix);
     }
 }
 
@@ -134,7 +127,7 @@ void HuggingFaceModel::list_tensors() {
 
 const HuggingFaceModel::Tensor* HuggingFaceModel::find(const std::string& parameter) const {
   auto found = tensors_.find(parameter);
-  if (found == tensors_.end() && parameter == kHead && config_.tied) found = tensors_.find(kTable);
+  if (found == tensors_.end() && parameter == names_->head && config_.tied) found = tensors_.find(names_->table);
   return found == tensors_.end() ? nullptr : &found->second;
 }
 
@@ -143,9 +136,9 @@ std::string HuggingFaceModel::difference_of(const Parameter& parameter) const {
   if (!tensor) return fmt::format("\n  {} is missing", parameter.name);
   const SafetensorsEntry& entry = *tensor->entry;
   std::string differences;
-  Shape expected = hf::stored_shape(parameter.name, parameter.shape);
+  Shape expected = hf::stored_shape(*names_, parameter.name, parameter.shape);
   const Shape stored(entry.shape.begin(), entry.shape.end());
-  const bool first_positions = parameter.name == kPositions && stored.size() == 2 && stored[0] > expected[0];
+  const bool first_positions = parameter.name == names_->positions && stored.size() == 2 && stored[0] > expected[0];
   if (first_positions) expected[0] = stored[0];  // the first rows are all that shorter sequences use
   if (stored != expected)
     differences += fmt::format("\n  {} has shape ({}), expected ({})", parameter.name, fmt::join(entry.shape, ","),
@@ -155,7 +148,7 @@ std::string HuggingFaceModel::difference_of(const Parameter& parameter) const {
   return differences;
 }
 
-void HuggingFaceModel::check(GPT& model) const {
+void HuggingFaceModel::check(LanguageModel& model) const {
   std::string differences;
   // No tensor's shape tells how it is cut into heads.
   if (model.config().n_head != config_.n_head)
@@ -167,13 +160,13 @@ void HuggingFaceModel::check(GPT& model) const {
   }
   for (const auto& [name, tensor] : tensors_) {
     if (wanted.contains(name)) continue;
-    if (name != kHead) {
+    if (name != names_->head) {
       differences += fmt::format("\n  {} is not of this model", name);
     } else if (!config_.tied) {
       differences += fmt::format("\n  {} is apart from the table; give --untied", name);
-    } else if (const Tensor* table = find(kTable); table && !equal(tensor, *table)) {
+    } else if (const Tensor* table = find(names_->table); table && !equal(tensor, *table)) {
       differences += fmt::format("\n  {} differs from {}, although tie_word_embeddings is true; set it to false in {}",
-                                 name, kTable, hf::kConfigFile);
+                                 name, names_->table, hf::kConfigFile);
     }
   }
   if (!differences.empty()) data_error("{}: its weights are not those of this model:{}", folder_, differences);
@@ -199,7 +192,7 @@ void HuggingFaceModel::read(const Parameter& parameter, int64_t first, std::span
   const auto count = static_cast<int64_t>(out.size());
   CHECK(tensor && tensor->entry->elements() >= parameter.size() && first >= 0 && first + count <= parameter.size(),
         "{}: elements [{}, {}) of {}; check() the model first", folder_, first, first + count, parameter.name);
-  if (hf::is_conv1d(parameter.name))
+  if (names_->transposed(parameter.name))
     read_transposed(*tensor, first, out);
   else
     read_stored(*tensor, first, count, out.data());

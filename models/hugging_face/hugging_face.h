@@ -1,8 +1,9 @@
-// Folders of Hugging Face's GPT-2, in and out: `config.json`, and `model.safetensors` or shards of it with an index.
+// Hugging Face folders, in and out: `config.json`, and `model.safetensors` or shards of it with an index.
 //
-// What lies there is this project's GPT under the same names, but for three things. Names may begin with
-// "transformer."; the four projections of a block are stored (in, out), ours are (out, in); and a head that is tied to
-// the table is left out. Nothing is downloaded, and no tokenizer is read or written.
+// What lies there is a model of this project under the names that its family says (models/family.h). Of GPT-2 they are
+// our own, but for three things: names may begin with "transformer."; the four projections of a block are stored
+// (in, out), ours are (out, in); and a head that is tied to the table is left out. Nothing is downloaded, and no
+// tokenizer is read or written.
 //
 // Errors are DataErrors that name the folder and all that is wrong at once. Memory: reading takes a band of at most
 // 1 MiB; writing takes, on rank 0, one projection at a time and a band.
@@ -13,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "models/gpt/gpt.h"
+#include "models/family.h"
 #include "zero/checkpoint/safetensors.h"
 #include "zero/engine.h"
 
@@ -22,8 +23,8 @@ namespace trencadis {
 // A folder to start from. Every rank opens it and reads what it holds:
 //
 //   const HuggingFaceModel folder(path);
-//   GPT model(folder.config());      // or a configuration with other dropout, --untied, ...
-//   folder.check(model);
+//   auto model = make_model(folder.config());      // or a configuration with other dropout, --untied, ...
+//   folder.check(*model);
 //   ZeroEngine engine(...);
 //   engine.set_parameters([&](auto&... arguments) { folder.read(arguments...); });
 //
@@ -34,11 +35,11 @@ class HuggingFaceModel {
   explicit HuggingFaceModel(std::string folder);
 
   // Sizes, and whether the head is tied. Dropout is a matter of the training, not of the model, and stays 0.
-  const GPTConfig& config() const { return config_; }
+  const ModelConfig& config() const { return config_; }
   // Whether the folder holds this model, no less and no more; throws one error with every difference. Two models that
   // compute the same count as the same: an untied one starts from a tied folder with a copy of the table as its head,
   // and one of a smaller block_size with the first rows of the position table.
-  void check(GPT& model) const;
+  void check(LanguageModel& model) const;
   // Elements [first, first + out.size()) of a parameter of a checked model, as f32: bf16 and f16 convert exactly.
   void read(const Parameter& parameter, int64_t first, std::span<float> out) const;
 
@@ -59,7 +60,8 @@ class HuggingFaceModel {
   void read_transposed(const Tensor& tensor, int64_t first, std::span<float> out) const;
 
   std::string folder_;
-  GPTConfig config_;
+  ModelConfig config_;
+  const HuggingFaceNames* names_ = nullptr;  // of its family
   std::vector<SafetensorsReader> files_;
   std::map<std::string, Tensor> tensors_;  // by the parameter's name, masks of attention left out
 };
@@ -67,7 +69,7 @@ class HuggingFaceModel {
 // Writes the engine's parameters to `folder`, as dtype f32 or bf16, so that transformers 4 and 5 read it: into a
 // temporary folder beside it that takes its name once it is complete and on the disk. Collective; rank 0 writes.
 // Throws the same error on all ranks.
-void export_hugging_face(ZeroEngine& engine, GPT& model, Communicator& world, const std::string& folder,
+void export_hugging_face(ZeroEngine& engine, LanguageModel& model, Communicator& world, const std::string& folder,
                          DType dtype = DType::f32);
 
 // Whether export_hugging_face() may write there: what is written after hours of training must not fail for a name. The

@@ -16,6 +16,7 @@
 
 #include "dist/on_all_ranks.h"
 #include "models/checkpoints/durable.h"
+#include "models/families.h"
 #include "models/hugging_face/hugging_face.h"
 #include "models/hugging_face/hugging_face_format.h"
 
@@ -102,12 +103,17 @@ void make_unfinished(const Places& places) {
   check_done(places.unfinished, "cannot be made", error);
 }
 
-std::string stored_name(const std::string& parameter) {
-  return parameter.starts_with("lm_head.") ? parameter : hf::kPrefix + parameter;
+const HuggingFaceNames& names_of(const LanguageModel& model) {
+  return model_family(model.config().family).hugging_face;
+}
+
+std::string stored_name(const HuggingFaceNames& names, const std::string& parameter) {
+  return parameter == names.head ? parameter : names.prefix + parameter;
 }
 
 // Tensors lie in the file in the order in which the engine shows them: that of their names.
-std::vector<SafetensorsEntry> entries_of(GPT& model, DType dtype) {
+std::vector<SafetensorsEntry> entries_of(LanguageModel& model, DType dtype) {
+  const HuggingFaceNames& names = names_of(model);
   std::vector<const Parameter*> parameters;
   for (const Parameter* parameter : model.parameters()) parameters.push_back(parameter);
   std::sort(parameters.begin(), parameters.end(),
@@ -115,9 +121,9 @@ std::vector<SafetensorsEntry> entries_of(GPT& model, DType dtype) {
   std::vector<SafetensorsEntry> entries;
   for (const Parameter* parameter : parameters) {
     SafetensorsEntry& entry = entries.emplace_back();
-    entry.name = stored_name(parameter->name);
+    entry.name = stored_name(names, parameter->name);
     entry.dtype = dtype == DType::bf16 ? "BF16" : "F32";
-    const Shape shape = hf::stored_shape(parameter->name, parameter->shape);
+    const Shape shape = hf::stored_shape(names, parameter->name, parameter->shape);
     entry.shape.assign(shape.begin(), shape.end());
   }
   return entries;
@@ -126,8 +132,8 @@ std::vector<SafetensorsEntry> entries_of(GPT& model, DType dtype) {
 // The folder under way, on rank 0. Unless finish() has returned, it goes away again.
 class FolderWriter {
  public:
-  FolderWriter(const Places& places, GPT& model, DType dtype, Context& context)
-      : places_(places), dtype_(dtype), context_(context) {
+  FolderWriter(const Places& places, LanguageModel& model, DType dtype, Context& context)
+      : places_(places), names_(names_of(model)), dtype_(dtype), context_(context) {
     check_replaceable(places_.folder);
     make_unfinished(places_);
     try {
@@ -146,7 +152,7 @@ class FolderWriter {
 
   void append(const Parameter& parameter, ConstView values) {
     CHECK(values.dtype == DType::f32, "{} is {}, expected f32", parameter.name, name_of(values.dtype));
-    if (hf::is_conv1d(parameter.name)) {
+    if (names_.transposed(parameter.name)) {
       append_transposed(parameter, values);
       return;
     }
@@ -213,6 +219,7 @@ class FolderWriter {
   }
 
   const Places places_;
+  const HuggingFaceNames& names_;
   const DType dtype_;
   Context& context_;
   std::unique_ptr<SafetensorsWriter> weights_;
@@ -231,7 +238,8 @@ void check_export_folder(const std::string& folder) {
   fs::remove_all(places.unfinished, ignored);
 }
 
-void export_hugging_face(ZeroEngine& engine, GPT& model, Communicator& world, const std::string& folder, DType dtype) {
+void export_hugging_face(ZeroEngine& engine, LanguageModel& model, Communicator& world, const std::string& folder,
+                         DType dtype) {
   CHECK(dtype == DType::f32 || dtype == DType::bf16, "a folder of {}; choose f32 or bf16", name_of(dtype));
   const bool chief = world.rank() == 0;
   std::unique_ptr<FolderWriter> writer;

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "models/gpt/activation_plan.h"
+#include "models/families.h"
 #include "zero/strategy.h"
 
 namespace trencadis {
@@ -106,19 +106,19 @@ std::string plan_report(const PlanRequest& request) {
     text += fmt::format("{:.4g} parameters, fp32, Adam ({} optimizer states an element), {} ranks\n",
                         static_cast<double>(request.parameters), kAdamStates, request.world);
   } else {
-    GPT model(request.model);
+    const std::unique_ptr<LanguageModel> model = make_model(request.model);
     const int64_t T = request.model.block_size;
-    const int64_t activations = activation_bytes(request.model, request.batch_size, T);
-    rows = plan_stages(request, flatten(model.units(), request.world), model.uses(), activations, bare);
-    GPTConfig other = request.model;
-    other.activation_checkpointing = !other.activation_checkpointing;
+    const bool checkpointing = request.model.activation_checkpointing;
+    const auto activations = [&](bool on) { return model->activation_bytes(request.batch_size, T, on); };
+    rows =
+        plan_stages(request, flatten(model->units(), request.world), model->uses(), activations(checkpointing), bare);
     text += fmt::format(
         "{:.4g} parameters, fp32, Adam ({} optimizer states an element), {} ranks, {} x {} tokens, {} micro-batch{}\n",
-        static_cast<double>(model.parameter_count()), kAdamStates, request.world, request.batch_size, T,
+        static_cast<double>(model->parameter_count()), kAdamStates, request.world, request.batch_size, T,
         request.grad_accum, request.grad_accum == 1 ? "" : "es");
-    text += fmt::format("activations: {} a rank ({} {} --activation-checkpointing)\n", gigabytes(activations),
-                        gigabytes(activation_bytes(other, request.batch_size, T)),
-                        request.model.activation_checkpointing ? "without" : "with");
+    text += fmt::format("activations: {} a rank ({} {} --activation-checkpointing)\n",
+                        gigabytes(activations(checkpointing)), gigabytes(activations(!checkpointing)),
+                        checkpointing ? "without" : "with");
   }
   text += fmt::format("{:<6} {:>10} {:>10} {:>10} {:>10} {:>11} {:>10} {:>12}\n", "stage", "parameters", "gradients",
                       "optimizer", "state", bare ? "" : "transient", bare ? "" : "total", "sent a step");

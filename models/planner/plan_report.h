@@ -4,14 +4,14 @@
 #include <cstdint>
 #include <string>
 
-#include "models/gpt/gpt.h"
+#include "models/language_model.h"
 
 namespace trencadis {
 
 struct PlanRequest {
   int world = 1;
   int64_t parameters = 0;  // a bare number; 0: plan the model
-  GPTConfig model;
+  ModelConfig model;
   int64_t batch_size = 1;
   int grad_accum = 1, prefetch = 1;
   bool reshard_after_forward = true;

@@ -47,9 +47,9 @@ PlanRequest plan_request(const TrainOptions& options, int world) {
   request.world = options.plan_world > 0 ? static_cast<int>(options.plan_world) : world;
   request.parameters = options.plan_parameters;
   // No data is opened for a plan; the presets named gpt2 stand for its tokens.
-  request.model = gpt_config(options, options.vocab_size > 0               ? options.vocab_size
-                                      : options.preset.starts_with("gpt2") ? 50257
-                                                                           : 256);
+  request.model = model_config(options, options.vocab_size > 0               ? options.vocab_size
+                                        : options.preset.starts_with("gpt2") ? 50257
+                                                                             : 256);
   request.batch_size = options.batch_size;
   request.grad_accum = static_cast<int>(options.grad_accum);
   request.prefetch = static_cast<int>(options.prefetch);

@@ -4,11 +4,9 @@
 #include <cstdio>
 #include <cstring>
 
-#include "models/gpt/activation_plan.h"
-
 namespace trencadis {
 
-RunSummary summarise_run(const ZeroEngine& engine, const GPT& model, int64_t batch_size, int64_t staging,
+RunSummary summarise_run(const ZeroEngine& engine, const LanguageModel& model, int64_t batch_size, int64_t staging,
                          const StepRecord& last, int64_t resident) {
   const StagePlan plan = engine.predict(model.uses());
   const auto measured = [&](MemoryCategory category) {
@@ -16,7 +14,8 @@ RunSummary summarise_run(const ZeroEngine& engine, const GPT& model, int64_t bat
     for (const RankMemory& rank : last.memory) largest = std::max(largest, rank[1 + static_cast<size_t>(category)]);
     return largest;
   };
-  const int64_t activations = activation_bytes(model.config(), batch_size, model.config().block_size);
+  const int64_t activations =
+      model.activation_bytes(batch_size, model.config().block_size, model.config().activation_checkpointing);
   RunSummary summary;
   summary.memory = {
       {"parameters", plan.peak.parameter, measured(MemoryCategory::parameter)},

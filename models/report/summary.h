@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "models/gpt/gpt.h"
+#include "models/language_model.h"
 #include "models/report/metrics.h"
 #include "zero/engine.h"
 
@@ -23,7 +23,7 @@ struct RunSummary {
 
 // staging: bytes of the communicators' buffers, which follow from their options and W. last: the run's last step.
 // resident: how far the peak of resident memory lies above the start's, largest of any rank.
-RunSummary summarise_run(const ZeroEngine& engine, const GPT& model, int64_t batch_size, int64_t staging,
+RunSummary summarise_run(const ZeroEngine& engine, const LanguageModel& model, int64_t batch_size, int64_t staging,
                          const StepRecord& last, int64_t resident);
 
 std::string summary_table(const RunSummary& summary);

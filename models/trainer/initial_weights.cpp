@@ -27,7 +27,7 @@ void check_is_folder(const std::string& folder) {
 void set_sizes_from(TrainOptions& options, const std::string& folder) {
   check_is_folder(folder);
   if (!is_checkpoint(folder)) {
-    const GPTConfig config = HuggingFaceModel(folder).config();
+    const ModelConfig config = HuggingFaceModel(folder).config();
     options.n_layer = config.n_layer;
     options.n_head = config.n_head;
     options.n_embd = config.n_embd;
@@ -42,7 +42,7 @@ void set_sizes_from(TrainOptions& options, const std::string& folder) {
       find_flag(key)->set(options, fmt::format("{}: {}", folder, key), value);
 }
 
-void load_initial_weights(const std::string& folder, GPT& model, ZeroEngine& engine, Context& context,
+void load_initial_weights(const std::string& folder, LanguageModel& model, ZeroEngine& engine, Context& context,
                           Communicator& world) {
   if (is_checkpoint(folder)) {
     std::vector<std::string> notes;

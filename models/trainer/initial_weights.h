@@ -6,7 +6,7 @@
 #include <string>
 
 #include "dist/communicator.h"
-#include "models/gpt/gpt.h"
+#include "models/language_model.h"
 #include "models/options/options.h"
 #include "zero/engine.h"
 
@@ -16,7 +16,7 @@ namespace trencadis {
 void set_sizes_from(TrainOptions& options, const std::string& folder);
 
 // Collective. Throws Agreed<DataError> where the folder holds another model, naming each difference.
-void load_initial_weights(const std::string& folder, GPT& model, ZeroEngine& engine, Context& context,
+void load_initial_weights(const std::string& folder, LanguageModel& model, ZeroEngine& engine, Context& context,
                           Communicator& world);
 
 }  // namespace trencadis

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "dist/on_all_ranks.h"
+#include "models/families.h"
 #include "models/hugging_face/hugging_face.h"
 #include "models/report/profile_table.h"
 #include "models/report/summary.h"
@@ -55,8 +56,8 @@ RunReportOptions report_options(const TrainOptions& o) {
 
 }  // namespace
 
-GPTConfig gpt_config(const TrainOptions& o, int64_t vocab_size) {
-  GPTConfig config;
+ModelConfig model_config(const TrainOptions& o, int64_t vocab_size) {
+  ModelConfig config;
   config.n_layer = o.n_layer;
   config.n_head = o.n_head;
   config.n_embd = o.n_embd;
@@ -79,7 +80,7 @@ Trainer::Trainer(const TrainOptions& options, Context& context, Communicator& wo
       schedule_(schedule_of(options)),
       profile_(profile) {
   on_all_ranks(world, [&] { open_data(); });
-  model_ = std::make_unique<GPT>(gpt_config(options, dataset_.vocab_size));
+  model_ = make_model(model_config(options, dataset_.vocab_size));
   AdamWOptions adamw;
   adamw.beta1 = static_cast<float>(options.beta1);
   adamw.beta2 = static_cast<float>(options.beta2);
@@ -127,8 +128,9 @@ void Trainer::say(const std::string& line) {
 }
 
 std::string Trainer::model_line() const {
+  const ModelConfig& c = model_->config();
   return fmt::format("{} layers, {} heads, {} channels, sequence {}, vocabulary {}: {:.2f} million parameters",
-                     options_.n_layer, options_.n_head, options_.n_embd, options_.block_size, dataset_.vocab_size,
+                     c.n_layer, c.n_head, c.n_embd, c.block_size, c.vocab_size,
                      static_cast<double>(model_->parameter_count()) / 1e6);
 }
 

@@ -5,7 +5,7 @@
 #include "dist/communicator.h"
 #include "models/checkpoints/checkpoints.h"
 #include "models/data/dataset.h"
-#include "models/gpt/gpt.h"
+#include "models/language_model.h"
 #include "models/options/options.h"
 #include "models/report/metrics.h"
 #include "models/report/run_report.h"
@@ -17,7 +17,7 @@
 namespace trencadis {
 
 // The model that the options describe.
-GPTConfig gpt_config(const TrainOptions& options, int64_t vocab_size);
+ModelConfig model_config(const TrainOptions& options, int64_t vocab_size);
 
 class Trainer {
  public:
@@ -59,7 +59,7 @@ class Trainer {
   Dataset dataset_;
   std::vector<int32_t> prompt_;
   std::unique_ptr<Batches> train_, val_;
-  std::unique_ptr<GPT> model_;
+  std::unique_ptr<LanguageModel> model_;
   std::unique_ptr<ZeroEngine> engine_;
   std::unique_ptr<MetricsFile> metrics_;
   std::unique_ptr<RunReport> report_;

@@ -28,10 +28,20 @@ FOLDERS = {
     "optim": ["runtime"],
     "dist": ["runtime"],
     "zero": ["layers", "optim", "dist"],
-    "models/gpt": ["layers"],
+    "models/language_model.h": ["layers"],
+    "models/family.h": ["models/language_model.h"],
+    "models/gpt": ["models/family.h"],
+    "models/families.h": ["models/family.h"],
+    "models/families.cpp": ["models/families.h", "models/gpt"],  # the table, which alone names them all
     "models/data": ["layers"],
-    "models/trainer": ["*"],
-    "models": ["*"],  # train_gpt.cpp
+    "models/options": ["runtime"],
+    "models/checkpoints": ["zero", "models/language_model.h"],
+    "models/hugging_face": ["zero", "models/checkpoints", "models/families.h"],
+    "models/planner": ["zero", "models/families.h"],
+    "models/report": ["zero", "models/language_model.h"],
+    "models/trainer": ["zero", "models/data", "models/options", "models/checkpoints", "models/hugging_face",
+                       "models/report"],
+    "models/programs": ["*"],
     "tests": ["*"],
 }
 # The parts that implement an interface for one device or transport are known to nobody below the trainer: whoever draws
@@ -182,6 +192,7 @@ def planted():
     base = {"runtime/tensor.h": "// t\n", "runtime/blas/gemm.h": "// g\n", "autograd/engine.h": "// e\n",
             "layers/module.h": "// m\n", "optim/adamw.h": "// a\n", "dist/communicator.h": "// c\n",
             "dist/mpi/mpi.h": "// m\n", "zero/engine.h": "// z\n", "models/gpt/gpt.h": "// g\n",
+            "models/language_model.h": "// l\n", "models/options/options.h": "// o\n", "models/data/dataset.h": "// d\n",
             "models/trainer/trainer.h": "// t\n", "tests/helper.h": "// h\n"}
 
     def tree(path, body, opening="// x\n"):
@@ -227,7 +238,17 @@ def planted():
         (project("zero/x.cpp", "dist/mpi/mpi.h"), bad("zero/x.cpp", "may not include")),
         (project("layers/x.cpp", "runtime/blas/gemm.h"), bad("layers/x.cpp", "may not include")),
         (project("models/gpt/x.cpp", "zero/engine.h"), bad("models/gpt/x.cpp", "may not include")),
-        (project("models/gpt/x.cpp", "models/trainer/trainer.h"), bad("models/gpt/x.cpp", "may not include")),
+        (project("models/families.cpp", "models/gpt/gpt.h"), None),
+        (project("models/hugging_face/x.cpp", "models/language_model.h"), None),
+        (project("models/trainer/x.cpp", "models/options/options.h"), None),
+        *((project(f"models/{folder}/x.cpp", target), bad(f"models/{folder}/x.cpp", "may not include"))
+          for folder, target in [
+              ("gpt", "models/trainer/trainer.h"), ("gpt", "models/options/options.h"), ("gpt", "models/data/dataset.h"),
+              ("options", "models/data/dataset.h"), ("options", "models/gpt/gpt.h"), ("data", "models/options/options.h"),
+              ("checkpoints", "models/options/options.h"), ("checkpoints", "models/gpt/gpt.h"),
+              ("hugging_face", "models/gpt/gpt.h"), ("hugging_face", "models/trainer/trainer.h"),
+              ("planner", "models/gpt/gpt.h"), ("report", "models/options/options.h"), ("trainer", "models/gpt/gpt.h"),
+              ("report", "models/trainer/trainer.h"), ("trainer", "dist/mpi/mpi.h")]),
         (project("models/programs/train_gpt.cpp", "tests/helper.h"), bad("models/programs/train_gpt.cpp", "may not include")),
         (project("runtime/x.cpp", "tensor.h"), bad("runtime/x.cpp", "no path from the root")),
         (vendor("runtime/x.cpp", "runtime/tensor.h"), bad("runtime/x.cpp", "in quotes")),

@@ -24,7 +24,7 @@ namespace trencadis {
 namespace {
 
 struct Work {
-  GPTConfig model;
+  ModelConfig model;
   int64_t batch = 8;
   int steps = 10;
 };

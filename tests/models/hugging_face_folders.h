@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "dist/thread/thread_communicator.h"
+#include "models/gpt/gpt.h"
 #include "models/hugging_face/hugging_face.h"
 #include "runtime/cpu/backend.h"
 #include "temp_folder.h"
@@ -99,7 +100,7 @@ inline Floats whole(const HuggingFaceModel& folder, const Parameter& parameter) 
 
 // A model with the folder's weights and memory of its own, no engine.
 struct LoadedModel {
-  LoadedModel(const std::string& path, const GPTConfig& config) : folder(path), model(config) {
+  LoadedModel(const std::string& path, const ModelConfig& config) : folder(path), model(config) {
     folder.check(model);
     allocate_parameters(model, context, 0);
     for (Parameter* p : model.parameters()) context.copy_from_host(p->variable.value(), whole(folder, *p).data());
@@ -140,7 +141,7 @@ inline std::vector<std::string> on_ranks(int world, const std::function<void(Com
 
 // One rank's model under an engine; members die in reverse order.
 struct EngineModel {
-  EngineModel(Communicator& comm, const GPTConfig& config, int stage)
+  EngineModel(Communicator& comm, const ModelConfig& config, int stage)
       : model(config), engine(context, {&comm, nullptr}, model.units(), make_adamw({}), {.stage = stage, .seed = 5}) {
     model.set_observer(&engine);
   }

@@ -17,9 +17,9 @@ std::string open_error(const std::string& path) {
 }
 
 // Of checking the folder against the model that its own config.json describes, or one changed from it.
-std::string check_error(const std::string& path, const std::function<void(GPTConfig&)>& change = nullptr) {
+std::string check_error(const std::string& path, const std::function<void(ModelConfig&)>& change = nullptr) {
   const HuggingFaceModel folder(path);
-  GPTConfig config = folder.config();
+  ModelConfig config = folder.config();
   if (change) change(config);
   GPT model(config);
   return error_of<DataError>([&] { folder.check(model); });
@@ -45,7 +45,7 @@ TEST_CASE("Hugging Face: the logits of transformers, from each kind of folder") 
   for (const char* name : {"single", "sharded", "untied", "bare"}) {
     CAPTURE(name);
     LoadedModel loaded(golden_folder(name));
-    const GPTConfig& config = loaded.folder.config();
+    const ModelConfig& config = loaded.folder.config();
     CHECK(config.n_layer == (std::string(name) == "untied" ? 1 : 2));
     CHECK(config.n_head == 4);
     CHECK(config.n_embd == 20);
@@ -159,9 +159,9 @@ TEST_CASE("Hugging Face: every rank reads what it holds, at each stage") {
 
 TEST_CASE("Hugging Face: the head, tied, beside the table, and apart") {
   const TempFolder temp;
-  const auto untie = [](GPTConfig& config) { config.tied = false; };
+  const auto untie = [](ModelConfig& config) { config.tied = false; };
   // An untied model from a tied folder: the head is a copy.
-  GPTConfig apart = HuggingFaceModel(golden_folder("single")).config();
+  ModelConfig apart = HuggingFaceModel(golden_folder("single")).config();
   apart.tied = false;
   LoadedModel loaded(golden_folder("single"), apart);
   CHECK(loaded.model.lm_head->weight.variable.value().to_vector() ==
@@ -185,7 +185,7 @@ TEST_CASE("Hugging Face: the head, tied, beside the table, and apart") {
   CHECK(head == floats_of(load_tensors(other + "/model.safetensors").at("lm_head.weight")));
 
   // An untied folder.
-  CHECK(contains(check_error(golden_folder("untied"), [](GPTConfig& config) { config.tied = true; }),
+  CHECK(contains(check_error(golden_folder("untied"), [](ModelConfig& config) { config.tied = true; }),
                  "lm_head.weight is apart from the table; give --untied"));
   const std::string headless =
       changed_folder(temp, "headless", [](RawTensors&, Json& config) { config["tie_word_embeddings"] = false; });
@@ -193,7 +193,7 @@ TEST_CASE("Hugging Face: the head, tied, beside the table, and apart") {
 }
 
 TEST_CASE("Hugging Face: shorter sequences need the first positions only") {
-  GPTConfig config = HuggingFaceModel(golden_folder("single")).config();
+  ModelConfig config = HuggingFaceModel(golden_folder("single")).config();
   config.block_size = 4;
   LoadedModel loaded(golden_folder("single"), config);
   const Json expected = file_json(golden_folder("single") + "/expected.json");
@@ -204,7 +204,7 @@ TEST_CASE("Hugging Face: shorter sequences need the first positions only") {
     logits[b].erase(logits[b].begin() + 4, logits[b].end());  // attention is causal: these are the same
   }
   CHECK(largest_difference(loaded.logits(ids), logits) < 1e-5);
-  const auto longer = [](GPTConfig& c) { c.block_size = 12; };
+  const auto longer = [](ModelConfig& c) { c.block_size = 12; };
   CHECK(contains(check_error(golden_folder("single"), longer), "wpe.weight has shape (11,20), expected (12,20)"));
 }
 
@@ -220,7 +220,7 @@ TEST_CASE("Hugging Face: one error names every difference from the model") {
     tensors["transformer.h.1.mlp.c_fc.weight"].shape = {80, 20};  // as this project has it
     tensors["transformer.wpe.weight"] = raw("F64", {11, 20}, std::vector<double>(220));
   });
-  const std::string error = check_error(path, [](GPTConfig& config) { config.n_head = 5; });
+  const std::string error = check_error(path, [](ModelConfig& config) { config.n_head = 5; });
   CHECK(error == path +
                      ": its weights are not those of this model:\n"
                      "  n_head is 4, the model's is 5\n"
@@ -230,7 +230,7 @@ TEST_CASE("Hugging Face: one error names every difference from the model") {
                      "  ln_f.weight is missing\n"
                      "  h.2.ln_1.weight is not of this model\n"
                      "  score.weight is not of this model");
-  const std::string sizes = check_error(golden_folder("single"), [](GPTConfig& config) {
+  const std::string sizes = check_error(golden_folder("single"), [](ModelConfig& config) {
     config.vocab_size = 256;
     config.n_layer = 3;
   });
@@ -242,7 +242,6 @@ TEST_CASE("Hugging Face: one error names every difference from the model") {
 TEST_CASE("Hugging Face: config.json that this GPT cannot express") {
   const TempFolder temp;
   const std::string error = config_error(temp, [](Json& config) {
-    config["model_type"] = "llama";
     config["activation_function"] = "relu";
     config["layer_norm_epsilon"] = 1e-6;
     config["n_inner"] = 64;
@@ -257,7 +256,7 @@ TEST_CASE("Hugging Face: config.json that this GPT cannot express") {
     config["n_head"] = 3;
   });
   for (const char* part :
-       {"/changed/config.json: describes another model", R"(model_type is "llama"; supported: "gpt2")",
+       {"/changed/config.json: describes another model",
         R"(activation_function is "relu"; supported: "gelu_new", "gelu_pytorch_tanh")",
         "layer_norm_epsilon is 1e-06; supported: 1e-05", "n_inner is 64; supported: 80",
         "scale_attn_weights is false; supported: true", "scale_attn_by_inverse_layer_idx is true; supported: false",
@@ -267,6 +266,10 @@ TEST_CASE("Hugging Face: config.json that this GPT cannot express") {
         "n_embd is 20; supported: a multiple of n_head, 3"})
     CHECK(contains(error, part));
 
+  // Of another family there is nothing more to say.
+  CHECK(contains(config_error(temp, [](Json& c) { c["model_type"] = "llama"; }),
+                 R"(describes another model: model_type is "llama"; supported: "gpt2")"));
+  CHECK(config_error(temp, [](Json& c) { c.erase("model_type"); }) == "");
   CHECK(
       contains(config_error(temp, [](Json& c) { c["n_ctx"] = 12; }), "n_ctx is 12; supported: 11, the value of n_pos"));
   CHECK(contains(config_error(temp, [](Json& c) { c["n_layer"] = 1000000; }), "n_layer is 1000000, but the weights"));

@@ -81,7 +81,7 @@ TEST_CASE("Hugging Face: an export holds the tensors of transformers, bit for bi
 
 TEST_CASE("Hugging Face: a matrix larger than a band, and the way back") {
   const TempFolder temp;
-  GPTConfig config = {.n_layer = 1, .n_head = 2, .n_embd = 304, .block_size = 3, .vocab_size = 5};
+  ModelConfig config = {.n_layer = 1, .n_head = 2, .n_embd = 304, .block_size = 3, .vocab_size = 5};
   std::map<std::string, Floats> drawn;
   const Errors errors = on_ranks(2, [&](Communicator& comm) {
     EngineModel rank(comm, config, 3);
@@ -165,7 +165,7 @@ TEST_CASE("Hugging Face: config.json of an export") {
   // Tokens: bytes, GPT-2's, unknown.
   const auto exported = [&](int64_t vocab_size, float dropout) {
     const std::string to = temp.path(fmt::format("v{}", vocab_size));
-    const GPTConfig c = {
+    const ModelConfig c = {
         .n_layer = 1, .n_head = 1, .n_embd = 2, .block_size = 2, .vocab_size = vocab_size, .dropout = dropout};
     CHECK(on_ranks(1, [&](Communicator& comm) {
             EngineModel rank(comm, c, 0);
@@ -227,7 +227,7 @@ TEST_CASE("Hugging Face: an export replaces an earlier one, and nothing else") {
 TEST_CASE("Hugging Face: a disk that fills up fails the export on all ranks, and the earlier one stays") {
   const TempFolder temp;
   CHECK(export_golden("single", temp.path("x")) == success(1));
-  const GPTConfig config = {.n_layer = 2, .n_head = 2, .n_embd = 160, .block_size = 8, .vocab_size = 256};  // 2.7 MB
+  const ModelConfig config = {.n_layer = 2, .n_head = 2, .n_embd = 160, .block_size = 8, .vocab_size = 256};  // 2.7 MB
   // No file may grow beyond that; without a handler the signal would end the process.
   const auto old_handler = std::signal(SIGXFSZ, SIG_IGN);
   struct rlimit old_limit;

@@ -28,7 +28,7 @@ double seconds_of(const std::function<void()>& work) {
 }  // namespace
 
 int main() {
-  const GPTConfig config{.n_layer = 2, .n_head = 4, .n_embd = 256, .block_size = 128};
+  const ModelConfig config{.n_layer = 2, .n_head = 4, .n_embd = 256, .block_size = 128};
   const int64_t B = 4, T = config.block_size, C = config.n_embd, V = config.vocab_size;
   Context context(make_cpu_backend({.threads = 1}));
   GPT model(config);

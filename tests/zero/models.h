@@ -34,7 +34,7 @@ using MakeModel = std::function<std::unique_ptr<TestModel>()>;
 
 // C and V are prime and every size is odd where it can be, so that no parameter and no unit divides evenly.
 struct GptSetup {
-  GPTConfig config = {.n_layer = 3, .n_head = 1, .n_embd = 7, .block_size = 6, .vocab_size = 29};
+  ModelConfig config = {.n_layer = 3, .n_head = 1, .n_embd = 7, .block_size = 6, .vocab_size = 29};
   int64_t B = 2, T = 5;  // T < block_size: the last position's row gets no gradient
   std::function<bool(const std::string& parameter)> frozen;
   std::function<int64_t(const MicroBatch&)> valid_targets;  // the first so many of B*T; default: all

@@ -29,7 +29,7 @@ class Golden {
     REQUIRE(data);
   }
 
-  GPTConfig config() const {
+  ModelConfig config() const {
     const nlohmann::json& c = json.at("config");
     return {.n_layer = c.at("n_layer"),
             .n_head = c.at("n_head"),

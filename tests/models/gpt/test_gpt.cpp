@@ -12,7 +12,7 @@ namespace {
 using Floats = std::vector<float>;
 using Log = std::vector<std::string>;
 
-GPTConfig small(bool tied = true, float dropout = 0) {
+ModelConfig small(bool tied = true, float dropout = 0) {
   return {.n_layer = 3, .n_head = 2, .n_embd = 12, .block_size = 9, .vocab_size = 19, .tied = tied, .dropout = dropout};
 }
 
@@ -32,12 +32,12 @@ struct Run {
   bool operator==(const Run& other) const { return loss == other.loss && gradients == other.gradients; }
 };
 
-Tensor ids_of(Context& context, const GPTConfig& config, int64_t B, int64_t T, uint64_t seed) {
+Tensor ids_of(Context& context, const ModelConfig& config, int64_t B, int64_t T, uint64_t seed) {
   return Tensor::from(context, random_ints(B * T, seed, static_cast<int32_t>(config.vocab_size)), {B, T});
 }
 
 // Loss and gradients of one batch, from seed 1's weights made large enough that every branch counts.
-Run run(const GPTConfig& config, RegionObserver* observer = nullptr, int threads = 1) {
+Run run(const ModelConfig& config, RegionObserver* observer = nullptr, int threads = 1) {
   Context context(make_cpu_backend({.threads = threads, .poison = true}));
   GPT model(config);
   allocate_parameters(model, context, 1);
@@ -56,7 +56,7 @@ Run run(const GPTConfig& config, RegionObserver* observer = nullptr, int threads
 }
 
 TEST_CASE("names, shapes and order are those of PyTorch's GPT-2") {
-  GPTConfig config = small();
+  ModelConfig config = small();
   config.n_layer = 1;
   for (const bool tied : {true, false}) {
     config.tied = tied;
@@ -84,7 +84,7 @@ TEST_CASE("names, shapes and order are those of PyTorch's GPT-2") {
 }
 
 TEST_CASE("GPT-2's own sizes have GPT-2's numbers of parameters, and building them takes no memory") {
-  GPTConfig config = {.n_layer = 12, .n_head = 12, .n_embd = 768, .block_size = 1024, .vocab_size = 50257};
+  ModelConfig config = {.n_layer = 12, .n_head = 12, .n_embd = 768, .block_size = 1024, .vocab_size = 50257};
   CHECK(GPT(config).parameter_count() == 124439808);
   config.n_layer = 48;
   config.n_head = 25;
@@ -94,7 +94,7 @@ TEST_CASE("GPT-2's own sizes have GPT-2's numbers of parameters, and building th
 
 // Mean and deviation of n normal draws deviate by sd/sqrt(n) and sd/sqrt(2n); five of those are allowed.
 TEST_CASE("initial values: normal 0.02, projections into the residual stream 0.02/sqrt(2L), zeros, ones") {
-  GPTConfig config = small(false);
+  ModelConfig config = small(false);
   config.n_layer = 4;
   config.n_embd = 48;
   Context context(make_cpu_backend({.poison = true}));
@@ -118,7 +118,7 @@ TEST_CASE("initial values: normal 0.02, projections into the residual stream 0.0
 }
 
 TEST_CASE("an untrained model expects each token with about the same probability: loss near ln V") {
-  GPTConfig config = small();
+  ModelConfig config = small();
   config.vocab_size = 256;
   Context context(make_cpu_backend());
   GPT model(config);
@@ -147,7 +147,7 @@ TEST_CASE("the regions that run are those that uses() foretells; backward runs t
   for (const bool tied : {true, false})
     for (const bool checkpointing : {false, true}) {
       Recorder recorder;
-      GPTConfig config = small(tied);
+      ModelConfig config = small(tied);
       config.activation_checkpointing = checkpointing;
       run(config, &recorder);
       const std::vector<RegionUse> expected = GPT(config).uses();
@@ -171,7 +171,7 @@ TEST_CASE("the same bits with and without checkpointing, observer and threads; l
     for (const float dropout : {0.0f, 0.5f}) {
       CAPTURE(tied);
       CAPTURE(dropout);
-      GPTConfig config = small(tied, dropout);
+      ModelConfig config = small(tied, dropout);
       const Run plain = run(config);
       Recorder recorder;
       CHECK(run(config, &recorder) == plain);
@@ -186,7 +186,7 @@ TEST_CASE("the same bits with and without checkpointing, observer and threads; l
 
 TEST_CASE("next_token_logits is the last row of logits") {
   for (const bool tied : {true, false}) {
-    const GPTConfig config = small(tied, 0.5f);  // dropout is off outside training
+    const ModelConfig config = small(tied, 0.5f);  // dropout is off outside training
     Context context(make_cpu_backend({.poison = true}));
     GPT model(config);
     allocate_parameters(model, context, 1);
@@ -203,7 +203,7 @@ TEST_CASE("next_token_logits is the last row of logits") {
 }
 
 TEST_CASE("causality: a later token does not change earlier logits") {
-  const GPTConfig config = small();
+  const ModelConfig config = small();
   Context context(make_cpu_backend());
   GPT model(config);
   allocate_parameters(model, context, 1);
@@ -220,7 +220,7 @@ TEST_CASE("causality: a later token does not change earlier logits") {
 }
 
 TEST_CASE("what cannot work is an error that says why") {
-  GPTConfig config = small();
+  ModelConfig config = small();
   config.n_head = 5;
   expect_error([&] { GPT model(config); }, "n_embd 12 is not divisible by n_head 5");
   config.n_head = 0;

@@ -55,8 +55,8 @@ class Training {
   int64_t digest() { return engine_->digest(); }
 
  private:
-  static GPTConfig config() {
-    GPTConfig config;
+  static ModelConfig config() {
+    ModelConfig config;
     config.n_layer = 3;
     config.n_head = 1;
     config.n_embd = 11;
