@@ -55,23 +55,20 @@ double megabytes(const CheckpointIndex& index) {
 
 }  // namespace
 
-std::optional<FoundCheckpoint> find_checkpoint(const std::string& resume, const std::string& out_dir,
+std::optional<FoundCheckpoint> find_checkpoint(const std::string& asked, const std::string& place, bool optional,
                                                Communicator& world, std::vector<std::string>& notes) {
   const Clock::time_point start = Clock::now();
-  const bool automatic = resume == "auto", chief = world.rank() == 0;
-  const std::string place = automatic ? out_dir : resume;
+  const bool chief = world.rank() == 0;
   CheckpointListing listing;  // rank 0's is what counts
   bool named = false;         // the folder of one checkpoint: no other will do
   on_all_ranks(world, [&] {
     if (!chief) return;
-    named = !automatic && std::filesystem::exists(resume + "/index.json");
-    if (!automatic && !std::filesystem::is_directory(resume))
+    named = std::filesystem::exists(place + "/index.json");
+    if (!optional && !std::filesystem::is_directory(place))
       throw DataError(
-          fmt::format("--resume {}: there is no such folder; name a checkpoint, the --out-dir of a run, or "
-                      "auto",
-                      resume));
+          fmt::format("{} {}: there is no such folder; name a checkpoint, or the --out-dir of a run", asked, place));
     if (named)
-      listing.candidates.push_back(read_candidate(resume));
+      listing.candidates.push_back(read_candidate(place));
     else
       listing = list_checkpoints(place);
   });
@@ -101,14 +98,11 @@ std::optional<FoundCheckpoint> find_checkpoint(const std::string& resume, const 
                       place, other.folder));
       break;
     }
-  if (!found && !automatic) {
+  if (!found && !optional) {
     const std::string why = exchange_texts(world, fmt::format("{}", fmt::join(ignored, "; "))).front();
     throw Agreed<DataError>(
-        fmt::format("--resume {}: there is no complete checkpoint{}", resume, why.empty() ? "" : ": " + why));
+        fmt::format("{} {}: there is no complete checkpoint{}", asked, place, why.empty() ? "" : ": " + why));
   }
-  notes.push_back(found ? fmt::format("resumed from {}: step {}, {} ranks, ZeRO stage {}", found->folder,
-                                      found->index.step, found->index.world, found->index.zero_stage)
-                        : fmt::format("no checkpoint in {} yet: starting at step 0", out_dir));
   return found;
 }
 

@@ -22,10 +22,10 @@ struct FoundCheckpoint {
   double seconds = 0;  // that finding and checking it took
 };
 
-// What --resume names: the newest complete checkpoint of out_dir (auto) or of another run's folder, or the folder of a
-// checkpoint itself. Every file has been checked against its CRC-32C, each by one rank. None: auto, and there is
-// nothing yet. `notes` receives what is to be said: what was ignored, and why.
-std::optional<FoundCheckpoint> find_checkpoint(const std::string& resume, const std::string& out_dir,
+// The checkpoint `place` itself, or the newest complete one of a run's folder. Every file has been checked against its
+// CRC-32C, each by one rank. Where there is none: an Agreed<DataError>, or nothing if it is `optional`. `asked` names
+// the flag in errors, "--resume"; `notes` receives what is to be said: what was ignored, and why.
+std::optional<FoundCheckpoint> find_checkpoint(const std::string& asked, const std::string& place, bool optional,
                                                Communicator& world, std::vector<std::string>& notes);
 
 // Fills the engine with a checkpoint. with_states = false: the values alone, as if they had just been initialised.

@@ -31,7 +31,7 @@ constexpr int64_t kBand = 1 << 18;  // elements that are converted and written a
 
 // Throws what the system says about `path`.
 [[noreturn]] void file_error(const fs::path& path, const char* what, int error) {
-  throw DataError(fmt::format("{}: {}: {}; check path, permissions and space, or give another --export", path.string(),
+  throw DataError(fmt::format("{}: {}: {}; check path, permissions and space, or give another folder", path.string(),
                               what, std::strerror(error)));
 }
 
@@ -49,14 +49,14 @@ struct Places {
   fs::path folder, unfinished, replaced;
 
   explicit Places(const std::string& name) {
-    if (name.empty()) throw DataError("--export is empty; give a folder");
+    if (name.empty()) throw DataError("the folder to export to has an empty name; give one");
     std::error_code error;
     folder = fs::weakly_canonical(name, error);  // through links: what they point to is replaced, not they
     check_done(name, "is no path", error);
     if (!folder.has_filename()) folder = folder.parent_path();  // DIR/
     folder = fs::absolute(folder);                              // so that it has a parent
     if (!folder.has_filename())
-      throw DataError(fmt::format("--export {}: a folder is made under this name; give another", name));
+      throw DataError(fmt::format("{}: a folder is made under this name; give another", name));
     const auto beside = [&](const char* what) {
       return folder.parent_path() / fmt::format(".{}.{}", folder.filename().string(), what);
     };
@@ -72,7 +72,7 @@ void check_replaceable(const fs::path& folder) {
   if (status.type() == fs::file_type::not_found) return;
   check_done(folder, "cannot be looked at", error);
   if (!fs::is_directory(status))
-    throw DataError(fmt::format("{}: is not a folder; give another --export", folder.string()));
+    throw DataError(fmt::format("{}: is not a folder; give another folder", folder.string()));
   std::string others;
   bool any = false;
   for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
@@ -83,14 +83,14 @@ void check_replaceable(const fs::path& folder) {
   check_done(folder, "cannot be looked at", error);
   if (!others.empty())
     throw DataError(
-        fmt::format("{}: holds {}, and an export replaces the whole folder; give another --export, or remove it",
+        fmt::format("{}: holds {}, and an export replaces the whole folder; give another folder, or remove it",
                     folder.string(), others));
   if (!any) return;
   std::ifstream config(folder / hf::kConfigFile, std::ios::binary);
   const std::string text{std::istreambuf_iterator<char>(config), {}};
   if (!hf::is_own_config(text))
-    throw DataError(fmt::format(
-        "{}: holds a model that was not exported from here; give another --export, or remove it", folder.string()));
+    throw DataError(fmt::format("{}: holds a model that was not exported from here; give another folder, or remove it",
+                                folder.string()));
 }
 
 void make_unfinished(const Places& places) {

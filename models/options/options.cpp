@@ -1,102 +1,14 @@
-// Reads the layers of options.h, derives what was not given, and checks what belongs together. CLI11 takes the command
-// line apart (clusters, -b4, --b=4); which flags there are and what their values mean comes from flag_table.cpp.
 #include "models/options/options.h"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <map>
 
-#include "models/options/flag_table.h"
+#include "models/options/config_file.h"
 #include "runtime/check.h"
 
 namespace trencadis {
 
 namespace {
-
-struct CommandLine {
-  std::vector<Setting> settings;
-  std::string config;
-  bool help = false, version = false, print_config = false;
-};
-
-bool is_long(const std::string& argument) { return argument.size() > 2 && argument.starts_with("--"); }
-
-// Makes "--batch_size=4" to "--batch-size", "4": CLI11 knows neither that '_' is '-' nor an empty value behind '='.
-// What follows a flag that takes a value is left alone, so that a prompt may begin with dashes.
-std::vector<std::string> normalised(int argc, const char* const* argv, bool& help) {
-  std::vector<std::string> arguments;
-  for (int i = 1; i < argc; ++i) {
-    std::string argument = argv[i];
-    if (!is_long(argument) && (argument.size() < 2 || argument[0] != '-')) {
-      arguments.push_back(std::move(argument));
-      continue;
-    }
-    const size_t equals = is_long(argument) ? argument.find('=') : std::string::npos;
-    std::string name = argument.substr(0, equals);
-    if (is_long(argument)) std::replace(name.begin() + 2, name.end(), '_', '-');
-    const Flag* flag =
-        is_long(argument) || argument.size() == 2 ? find_flag(name.substr(is_long(name) ? 2 : 1)) : nullptr;
-    if (!is_long(argument) && argument.size() > 2 && argument[1] != '-' && find_flag(argument.substr(1)))
-      throw UsageError(fmt::format("{}: long flags have two dashes: -{}", argument, argument));
-    if (flag && flag->key == "help") help = true;
-    const bool takes_value = flag && !flag->is_switch;
-    if (equals != std::string::npos && takes_value) {
-      arguments.push_back(name);
-      arguments.push_back(argument.substr(equals + 1));
-      continue;
-    }
-    if (takes_value && i + 1 == argc)
-      throw UsageError(fmt::format("{}: a value is missing; it takes {}", flag->title(), flag->meta));
-    arguments.push_back(equals == std::string::npos ? name : name + argument.substr(equals));
-    if (takes_value) arguments.emplace_back(argv[++i]);
-  }
-  return arguments;
-}
-
-[[noreturn]] void unknown_argument(const std::string& argument) {
-  if (is_long(argument)) {
-    const std::string name = argument.substr(2, argument.find('=') - 2);
-    throw UsageError(fmt::format("unknown flag --{}{}", name, suggestion(name, true)));
-  }
-  if (argument.starts_with('-')) throw UsageError(fmt::format("unknown flag {}; --help lists all there are", argument));
-  throw UsageError(fmt::format("'{}' belongs to no flag; is it data? Then --train-data {}", argument, argument));
-}
-
-CommandLine read_command_line(int argc, const char* const* argv) {
-  CommandLine line;
-  std::vector<std::string> arguments = normalised(argc, argv, line.help);
-  if (line.help) return line;  // whatever else is there, right or wrong
-
-  CLI::App app;
-  app.set_help_flag("");
-  app.allow_extras();
-  for (const Flag& flag : flag_table()) {
-    std::string names;
-    for (const std::string& name : flag.names)
-      names += (names.empty() ? "-" : ",-") + std::string(name.size() > 1, '-') + name;
-    const auto store = [&line, &flag](const std::string& value) {
-      if (flag.key == "config")
-        line.config = value;
-      else if (flag.key == "version")
-        line.version = true;
-      else if (flag.key == "print-config")
-        line.print_config = true;
-      else if (flag.set)
-        line.settings.push_back({&flag, flag.title(), value.empty() && flag.is_switch ? "on" : value});
-    };
-    // Given twice, the last counts: scripts append flags to those of others.
-    CLI::Option* option = app.add_option_function<std::string>(names, store)->take_last();
-    if (flag.is_switch) option->expected(0, flag.command_line_only ? 0 : 1);
-  }
-  try {
-    std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back
-    app.parse(std::move(arguments));
-  } catch (const CLI::ParseError& error) {
-    throw UsageError(fmt::format("{}; --help shows how flags are written", error.what()));
-  }
-  if (const std::vector<std::string> rest = app.remaining(); !rest.empty()) unknown_argument(rest.front());
-  return line;
-}
 
 // "--n-head 10 or --n-head 20, or --n-embd 96 or --n-embd 108".
 std::string divisible_choices(const TrainOptions& o) {
@@ -151,7 +63,7 @@ void check_sizes(const TrainOptions& o, int world) {
   const auto real = [](int64_t n) { return static_cast<double>(n); };
   const double B = real(o.batch_size), T = real(o.block_size), C = real(o.n_embd), L = real(o.n_layer);
   const double V = real(o.vocab_size > 0 ? o.vocab_size : 50257), accum = real(o.grad_accum), W = world;
-  // As activation_plan.cpp counts, in elements, with and without checkpointing.
+  // As models/gpt/activation_plan.cpp counts, in elements, with and without checkpointing.
   const double activations = B * T * ((L + 1) * (16 * C + 4 + real(o.n_head)) + 10 * C + V + 5);
   if (activations > most)
     throw UsageError(
@@ -199,25 +111,86 @@ void derive_and_check(TrainOptions& o, int world, Given& given) {
   check_sizes(o, world);
 }
 
-}  // namespace
-
-TrainOptions parse_options(int argc, const char* const* argv, int world, const SizesFrom& sizes_from) {
-  const CommandLine line = read_command_line(argc, argv);
+// What holds where a flag is not given: "by preset" where presets differ in it.
+std::string default_of(const Flag& flag) {
+  if (!flag.get) return "";
   TrainOptions options;
-  if (line.help || line.version) {
-    options.print_and_exit = line.help ? help_text() : "train_gpt " TRENCADIS_VERSION " (Trencadís)\n";
+  const FlagTable table = train_flags(options);
+  const Flag& own = *table.find(flag.key);
+  const std::string value = own.get();
+  for (const Preset& preset : presets()) {
+    apply_preset(options, preset.name);
+    if (flag.key != "preset" && own.get() != value) return "by preset";
+  }
+  return value;
+}
+
+std::string presets_text() {
+  std::string text = "\nPresets\n";
+  text += fmt::format("  {:<18}{:>8}{:>8}{:>8}{:>12}{:>12}{:>11}{:>10}{:>9}{:>9}\n", "", "n-layer", "n-head", "n-embd",
+                      "block-size", "batch-size", "max-steps", "lr", "warm-up", "dropout");
+  for (const Preset& p : presets())
+    text += fmt::format("  {:<18}{:>8}{:>8}{:>8}{:>12}{:>12}{:>11}{:>10}{:>9}{:>9}\n", p.name, p.n_layer, p.n_head,
+                        p.n_embd, p.block_size, p.batch_size, p.max_steps, p.lr, p.warmup_steps, p.dropout);
+  return text;
+}
+
+std::string train_help(const std::string& program, const FlagTable& table) {
+  return fmt::format(
+             "{0}: trains a language model, alone or on several ranks under mpirun.\n\n"
+             "  {0} --preset tiny                        a small model on text, one process\n"
+             "  mpirun -np 2 {0} --preset tiny -i input.txt\n"
+             "                                                  the same on two ranks, your own text\n"
+             "  (more ranks than cores: mpirun --oversubscribe; cores left idle: mpirun --bind-to none)\n"
+             "  {0} --preset gpt2 -i 'data/train_*.bin' -j data/val.bin -b 4 -d 16384\n"
+             "  {0} --config run.conf --lr 3e-4          a file of settings, one of them changed\n\n"
+             "In long flags - and _ are the same. Later layers win: defaults, preset, config file, command line.\n"
+             "[x]: the value if nothing is given.\n",
+             program) +
+         help_of(table, default_of) + presets_text() +
+         "\nExit codes: 0 done, 2 usage, 3 data, 4 diverged, 1 anything else.\n";
+}
+
+std::string plan_help(const std::string& program, const FlagTable& table) {
+  FlagTable planned;
+  for (const Flag& flag : table.flags())
+    if (flag.planned && flag.key != "plan") {
+      planned.group(flag.group);
+      Flag& copy = planned.add(flag.key, "", "");
+      copy = flag;
+    }
+  return fmt::format(
+             "{0}: memory and traffic of each ZeRO stage, for a model or a number of parameters. Nothing runs.\n\n"
+             "  {0} --preset gpt2 --world 8 -b 4\n"
+             "  {0} --params 7e9 --world 8 --device-memory 24GB\n\n"
+             "Every flag of train may be given, so that a job is planned by the word plan in place of train; these\n"
+             "change what is printed. [x]: the value if nothing is given.\n",
+             program) +
+         help_of(planned, default_of) + presets_text();
+}
+
+TrainOptions parse(const Arguments& arguments, int world, const SizesFrom& sizes_from, bool plan) {
+  TrainOptions options;
+  const FlagTable table = train_flags(options);
+  const CommandLine line = read_command_line(table, arguments);
+  if (line.help || line.value("version")) {
+    options.print_and_exit = !line.help ? arguments.program + " " TRENCADIS_VERSION " (Trencadís)\n"
+                             : plan     ? plan_help(arguments.program, table)
+                                        : train_help(arguments.program, table);
     return options;
   }
+  if (!line.words.empty())
+    throw UsageError(fmt::format("'{0}' belongs to no flag; is it data? Then --train-data {0}", line.words.front()));
   std::vector<Setting> from_file;
-  if (!line.config.empty()) from_file = read_config(line.config);
+  if (const std::string* config = line.value("config")) from_file = read_config(table, *config);
 
   // Presets first, wherever they were named: they lie below both layers.
   Given given;
   apply_preset(options, options.preset);
   const auto apply = [&](const std::vector<Setting>& settings, int layer, bool preset) {
     for (const Setting& setting : settings) {
-      if ((setting.flag->key == "preset") != preset) continue;
-      setting.flag->set(options, setting.shown, setting.value);
+      if (!setting.flag->set || (setting.flag->key == "preset") != preset) continue;
+      setting.flag->set(setting.shown, setting.value);
       given[setting.flag->key] = layer;
     }
   };
@@ -230,25 +203,20 @@ TrainOptions parse_options(int argc, const char* const* argv, int world, const S
   if (!options.init_from.empty()) sizes_from(options, options.init_from);
   apply(from_file, 1, /*preset=*/false);
   apply(line.settings, 2, /*preset=*/false);
+  options.plan = options.plan || plan;
   derive_and_check(options, world, given);
-  if (line.print_config) options.print_and_exit = print_config(options);
+  if (line.value("print-config")) options.print_and_exit = print_config(options);
   return options;
 }
 
-int64_t TrainOptions::save_steps() const {
-  return save_interval == "off" || save_interval.ends_with("min") ? 0 : std::stoll(save_interval);
+}  // namespace
+
+TrainOptions parse_train(const Arguments& arguments, int world, const SizesFrom& sizes_from) {
+  return parse(arguments, world, sizes_from, /*plan=*/false);
 }
 
-double TrainOptions::save_seconds() const { return save_interval.ends_with("min") ? 60 * std::stod(save_interval) : 0; }
-
-std::string TrainOptions::metrics_path() const {
-  if (metrics == "off") return "";
-  return metrics.empty() ? out_dir + "/metrics.jsonl" : metrics;
-}
-
-std::string TrainOptions::report_path() const {
-  if (report == "off") return "";
-  return report.empty() ? out_dir + "/report.html" : report;
+TrainOptions parse_plan(const Arguments& arguments, int world, const SizesFrom& sizes_from) {
+  return parse(arguments, world, sizes_from, /*plan=*/true);
 }
 
 }  // namespace trencadis

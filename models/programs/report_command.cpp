@@ -1,6 +1,5 @@
-// train_gpt report: the page for runs that are over, or under way.
-#include <fmt/format.h>
-
+// `trencadis report`: the page for runs that are over, or under way.
+#include "models/programs/program.h"
 #include "models/report/chrome_trace.h"
 #include "models/report/page.h"
 #include "runtime/check.h"
@@ -8,37 +7,39 @@
 namespace trencadis {
 
 namespace {
-constexpr const char* kHelp =
-    "Usage: train_gpt report DIR... [-o FILE.html]\n\n"
-    "Prints a table of the runs that wrote to these folders (--out-dir) and makes one page of them: curves,\n"
-    "memory and lanes of one step, predicted against measured, configuration, sample. Several runs are laid\n"
-    "over each other.\n\n"
-    "  -o, --output FILE   where the page goes; default: report.html in the folder, for several runs in this one\n"
-    "  -h, --help          this text\n";
+
+FlagTable report_flags(std::string& output) {
+  FlagTable table;
+  table.text("output,o", "FILE", output,
+             "where the page goes; default: report.html in the folder, for several runs in this one");
+  table.command("help,h", "", "print this and exit");
+  return table;
 }
 
-int report_command(int argc, const char* const* argv) {
-  std::vector<std::string> folders;
+std::string help(const std::string& program, const FlagTable& table) {
+  return fmt::format(
+             "Usage: {} DIR... [-o FILE.html]\n\n"
+             "Prints a table of the runs that wrote to these folders (--out-dir) and makes one page of them: curves,\n"
+             "memory and lanes of one step, predicted against measured, configuration, sample. Several runs are laid\n"
+             "over each other.\n",
+             program) +
+         help_of(table, [](const Flag&) { return std::string(); });
+}
+
+}  // namespace
+
+int report_command(const Arguments& arguments) {
   std::string output;
-  for (int i = 2; i < argc; ++i) {
-    const std::string argument = argv[i];
-    if (argument == "-h" || argument == "--help") {
-      fmt::print("{}", kHelp);
-      return 0;
-    }
-    if (argument == "-o" || argument == "--output") {
-      if (++i == argc) throw UsageError(fmt::format("{}: a file is missing", argument));
-      output = argv[i];
-    } else if (argument.starts_with("--output=")) {
-      output = argument.substr(9);
-    } else if (argument.size() > 1 && argument[0] == '-') {
-      throw UsageError(fmt::format("report: unknown flag {}; there are -o FILE and --help", argument));
-    } else {
-      folders.push_back(argument);
-    }
+  const FlagTable table = report_flags(output);
+  const CommandLine line = read_command_line(table, arguments);
+  if (line.help) {
+    fmt::print("{}", help(arguments.program, table));
+    return 0;
   }
+  for (const Setting& setting : line.settings) setting.flag->set(setting.shown, setting.value);
+  const std::vector<std::string>& folders = line.words;
   if (folders.empty())
-    throw UsageError("report: give the folders of the runs (--out-dir), see train_gpt report --help");
+    throw UsageError(fmt::format("report: give the folders of the runs (--out-dir), see {} --help", arguments.program));
   if (output.empty()) output = folders.size() == 1 ? folders[0] + "/report.html" : "report.html";
   const std::vector<RunFolder> runs = read_run_folders(folders);
   fmt::print("{}", runs_text(runs));

@@ -216,7 +216,7 @@ std::string report_page(const std::vector<RunFolder>& runs) {
           "step.</p></section>\n";
   html += "<section id=\"config\"><h2>Configuration</h2>" + config_table(runs) + "</section>\n";
   html += samples(runs);
-  html += "<footer>Made by <code>train_gpt report</code>, Trencadís " TRENCADIS_VERSION
+  html += "<footer>Made by <code>trencadis report</code>, Trencadís " TRENCADIS_VERSION
           ". This file needs nothing but itself.</footer>\n<div id=\"tip\" hidden></div>\n<script>\n";
   return html + kReportJs + "</script>\n</body>\n</html>\n";
 }

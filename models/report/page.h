@@ -28,7 +28,4 @@ std::string config_table(const std::vector<RunFolder>& runs);
 extern const char* const kReportCss;
 extern const char* const kReportJs;
 
-// `train_gpt report DIR... [-o FILE]`; argv[1] is "report". Returns the exit code; errors are thrown.
-int report_command(int argc, const char* const* argv);
-
 }  // namespace trencadis

@@ -5,8 +5,9 @@
 #include "dist/on_all_ranks.h"
 #include "models/checkpoints/checkpoint_folder.h"
 #include "models/checkpoints/checkpoints.h"
+#include "models/families.h"
 #include "models/hugging_face/hugging_face.h"
-#include "models/options/flag_table.h"
+#include "models/options/train_flags.h"
 
 namespace trencadis {
 
@@ -28,6 +29,7 @@ void set_sizes_from(TrainOptions& options, const std::string& folder) {
   check_is_folder(folder);
   if (!is_checkpoint(folder)) {
     const ModelConfig config = HuggingFaceModel(folder).config();
+    options.family = config.family;
     options.n_layer = config.n_layer;
     options.n_head = config.n_head;
     options.n_embd = config.n_embd;
@@ -37,16 +39,21 @@ void set_sizes_from(TrainOptions& options, const std::string& folder) {
     return;
   }
   const CheckpointIndex index = read_candidate(folder).index;
+  const FlagTable table = train_flags(options);
   for (const char* key : {"n-layer", "n-head", "n-embd", "block-size", "vocab-size", "untied"})
     if (const std::string value = index.setting(key); !value.empty())
-      find_flag(key)->set(options, fmt::format("{}: {}", folder, key), value);
+      table.find(key)->set(fmt::format("{}: {}", folder, key), value);
+  // Where the run took the vocabulary of its data, the table of tokens tells it.
+  for (const CheckpointTensor& tensor : index.tensors)
+    if (tensor.name == model_family(options.family).hugging_face.table) options.vocab_size = tensor.shape.front();
 }
 
 void load_initial_weights(const std::string& folder, LanguageModel& model, ZeroEngine& engine, Context& context,
                           Communicator& world) {
   if (is_checkpoint(folder)) {
     std::vector<std::string> notes;
-    load_checkpoint(*find_checkpoint(folder, "", world, notes), engine, context, world, /*with_states=*/false);
+    load_checkpoint(*find_checkpoint("--init-from", folder, false, world, notes), engine, context, world,
+                    /*with_states=*/false);
     return;
   }
   on_all_ranks(world, [&] {

@@ -7,7 +7,7 @@
 
 #include "dist/communicator.h"
 #include "models/language_model.h"
-#include "models/options/options.h"
+#include "models/options/train_options.h"
 #include "zero/engine.h"
 
 namespace trencadis {

@@ -3,6 +3,7 @@
 #include <cstdlib>
 
 #include "dist/on_all_ranks.h"
+#include "models/options/train_flags.h"
 
 namespace trencadis {
 
@@ -45,7 +46,12 @@ std::vector<std::string> continue_options(TrainOptions& options, const Checkpoin
 
 std::optional<FoundCheckpoint> resume_run(TrainOptions& options, Communicator& world, std::vector<std::string>& notes) {
   if (options.resume.empty()) return std::nullopt;
-  std::optional<FoundCheckpoint> found = find_checkpoint(options.resume, options.out_dir, world, notes);
+  const bool automatic = options.resume == "auto";
+  std::optional<FoundCheckpoint> found =
+      find_checkpoint("--resume", automatic ? options.out_dir : options.resume, automatic, world, notes);
+  notes.push_back(found ? fmt::format("resumed from {}: step {}, {} ranks, ZeRO stage {}", found->folder,
+                                      found->index.step, found->index.world, found->index.zero_stage)
+                        : fmt::format("no checkpoint in {} yet: starting at step 0", options.out_dir));
   if (found)
     on_all_ranks(world, [&] {
       for (std::string& note : continue_options(options, found->index, world.size())) notes.push_back(std::move(note));

@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "models/checkpoints/checkpoints.h"
-#include "models/options/options.h"
+#include "models/options/train_options.h"
 
 namespace trencadis {
 

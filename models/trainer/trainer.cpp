@@ -6,6 +6,7 @@
 #include "dist/on_all_ranks.h"
 #include "models/families.h"
 #include "models/hugging_face/hugging_face.h"
+#include "models/options/train_flags.h"
 #include "models/report/profile_table.h"
 #include "models/report/summary.h"
 #include "models/trainer/initial_weights.h"
@@ -58,6 +59,7 @@ RunReportOptions report_options(const TrainOptions& o) {
 
 ModelConfig model_config(const TrainOptions& o, int64_t vocab_size) {
   ModelConfig config;
+  config.family = o.family;
   config.n_layer = o.n_layer;
   config.n_head = o.n_head;
   config.n_embd = o.n_embd;

@@ -6,7 +6,7 @@
 #include "models/checkpoints/checkpoints.h"
 #include "models/data/dataset.h"
 #include "models/language_model.h"
-#include "models/options/options.h"
+#include "models/options/train_options.h"
 #include "models/report/metrics.h"
 #include "models/report/run_report.h"
 #include "models/trainer/launch.h"

@@ -50,8 +50,8 @@ BACKENDS = ["runtime/blas", "runtime/cpu", "runtime/cuda", "runtime/cudasim", "d
             "dist/nccl", "dist/ncclsim"]
 # Pairs beyond that rule.
 BACKEND_USES = {
-    "dist/nccl": ["runtime/cpu", "runtime/cuda", "runtime/cudasim"],
-    "dist/ncclsim": ["runtime/cpu", "runtime/cuda", "runtime/cudasim"],
+    "dist/nccl": ["runtime/cuda", "runtime/cudasim"],
+    "dist/ncclsim": ["runtime/cuda", "runtime/cudasim"],
     "dist/mpi": ["runtime/cuda"],
 }
 # An example program at the top of a folder (zero/example_mlp.cpp) is a user of everything, as a test is.

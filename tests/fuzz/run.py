@@ -32,7 +32,7 @@ TARGETS = {
     "index": (["zero/checkpoint/index.cpp", "zero/flat_unit.cpp", "runtime/tensor.cpp", "runtime/storage.cpp",
                "runtime/memory_tracker.cpp", "runtime/context.cpp", "runtime/trace.cpp", "runtime/crc32c.cpp"], 1500, 10000),
     "token_file": (["models/data/token_files.cpp"], 1100, 8000),
-    "config": (["models/options/config_file.cpp", "models/options/flag_table.cpp"], 400, 6000),
+    "config": ([f"models/options/{name}.cpp" for name in ("config_file", "flags", "train_flags", "train_options")], 400, 6000),
 }
 FLAGS = ["-std=c++20", "-O1", "-g1", f"-I{ROOT}", "-DFMT_SHARED", '-DTRENCADIS_VERSION="fuzz"', "-Wall", "-Wextra",
          "-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer",

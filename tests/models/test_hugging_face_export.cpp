@@ -221,7 +221,7 @@ TEST_CASE("Hugging Face: an export replaces an earlier one, and nothing else") {
   refused(temp.write("file", "text"), "file: is not a folder");
   refused(temp.path("file/x"), "file");
   refused("/", "a folder is made under this name");
-  refused("", "--export is empty");
+  refused("", "has an empty name");
 }
 
 TEST_CASE("Hugging Face: a disk that fills up fails the export on all ranks, and the earlier one stays") {

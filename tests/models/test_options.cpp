@@ -2,7 +2,7 @@
 #include <set>
 #include <sstream>
 
-#include "models/options/flag_table.h"
+#include "models/options/config_file.h"
 #include "models/options/options.h"
 #include "temp_folder.h"
 
@@ -12,9 +12,7 @@ using namespace trencadis::test;
 namespace {
 
 TrainOptions parse(std::vector<std::string> arguments, int world = 1) {
-  std::vector<const char*> argv = {"train_gpt"};
-  for (const std::string& argument : arguments) argv.push_back(argument.c_str());
-  return parse_options(static_cast<int>(argv.size()), argv.data(), world, [](TrainOptions&, const std::string&) {});
+  return parse_train({"train_gpt", std::move(arguments)}, world, [](TrainOptions&, const std::string&) {});
 }
 
 std::string usage_error(std::vector<std::string> arguments, int world = 1) {
@@ -270,8 +268,10 @@ TEST_CASE("config file: below the command line, above the preset") {
 }
 
 TEST_CASE("config file: wrong lines name file, line and remedy") {
-  const auto error = [](const std::string& text) {
-    return error_of<UsageError>([&] { parse_config(text, "run.conf"); });
+  TrainOptions options;
+  const FlagTable table = train_flags(options);
+  const auto error = [&](const std::string& text) {
+    return error_of<UsageError>([&] { parse_config(table, text, "run.conf"); });
   };
   CHECK(contains(error("\nlerning-rate = 1\n"), "run.conf:2: unknown key 'lerning-rate'; did you mean learning-rate?"));
   CHECK(contains(error("lr 3\n"), "run.conf:1: 'lr 3' is not of the form 'key = value'"));
@@ -307,8 +307,7 @@ TEST_CASE("print-config is read back to the same configuration") {
     const TrainOptions again = parse({"--config", folder.write("run.conf", text)}, 2);
     CHECK(fingerprint(again) == fingerprint(direct));
     CHECK(again.prompt == direct.prompt);
-    for (const Flag& flag : flag_table())
-      if (!flag.command_line_only) CHECK(contains(text, flag.key + " = "));
+    for (const auto& [key, value] : settings_of(direct)) CHECK(contains(text, key + " = "));
   }
   // Tokens per step are kept at another number of ranks.
   const std::string text = parse({"-d", "3072", "--print-config"}, 2).print_and_exit;
@@ -336,7 +335,9 @@ TEST_CASE("fingerprint: ranks compare it, and name what differs") {
 
 TEST_CASE("help and version") {
   const std::string help = parse({"--n-layer", "nonsense", "--unknown", "-h"}).print_and_exit;
-  for (const Flag& flag : flag_table())
+  TrainOptions options;
+  const FlagTable table = train_flags(options);
+  for (const Flag& flag : table.flags())
     for (const std::string& name : flag.names) CHECK(contains(help, (name.size() == 1 ? "-" : "--") + name));
   for (const Preset& preset : presets()) CHECK(contains(help, "  " + preset.name + " "));
   CHECK(contains(help, "nanoGPT's flag of this name counts over all"));
@@ -349,11 +350,12 @@ TEST_CASE("help and version") {
 
 TEST_CASE("flag table: names are unique, and every value has a getter that its setter reads") {
   std::set<std::string> names;
-  for (const Flag& flag : flag_table()) {
+  TrainOptions options;
+  const FlagTable table = train_flags(options);
+  for (const Flag& flag : table.flags()) {
     for (const std::string& name : flag.names) CHECK(names.insert(name).second);
     if (flag.command_line_only) continue;
-    TrainOptions options;
-    flag.set(options, flag.key, flag.get(options));
+    flag.set(flag.key, flag.get());
     CHECK(fingerprint(options) == fingerprint(TrainOptions{}));
   }
   CHECK(edit_distance("", "abc") == 3);

@@ -39,7 +39,7 @@ RankDevice choose_device(const TrainOptions& options, Communicator& world, const
   on_all_ranks(world, [&] {
     if (options.profile)
       throw UsageError(
-          "--profile times kernels on the CPU; for those of a GPU run NVIDIA's nsys profile train_gpt ..., or "
+          "--profile times kernels on the CPU; for those of a GPU run NVIDIA's nsys profile trencadis train ..., or "
           "use --device cpu");
   });
   const int local_rank = mpi.local_rank();

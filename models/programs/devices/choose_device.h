@@ -2,7 +2,7 @@
 #pragma once
 
 #include "dist/mpi/mpi_environment.h"
-#include "models/options/options.h"
+#include "models/options/train_options.h"
 #include "models/programs/devices/gpu.h"
 
 namespace trencadis {

@@ -1,8 +1,8 @@
 // GPUs as the trainer sees them: a table of functions that is loaded when a GPU is used, and not before.
 //
 // Why loaded: NVIDIA's libraries take 160 MB of memory and a moment to open, which a run on the CPU should not pay.
-// gpu_cuda.cpp implements the table; it stands in libtrencadis_gpu.so, which gpu_load.cpp opens for train_gpt, or is
-// linked into the program (gpu_linked.cpp: train_gpt_cudasim, whose GPUs are simulated).
+// gpu_cuda.cpp implements the table; it stands in libtrencadis_gpu.so, which gpu_load.cpp opens for trencadis, or is
+// linked into the program (gpu_linked.cpp: trencadis_cudasim, whose GPUs are simulated).
 #pragma once
 
 #include <memory>
