@@ -51,7 +51,15 @@ ZeroEngine::ZeroEngine(Context& context, ZeroGroups groups, const std::vector<Un
   check_equal_start();
 }
 
+ZeroEngine::ZeroEngine(Context& context, ZeroGroups groups, UnitModule& model, std::unique_ptr<Optimizer> optimizer,
+                       ZeroOptions options)
+    : ZeroEngine(context, groups, model.units(), std::move(optimizer), options) {
+  observed_ = &model;
+  model.set_observer(this);
+}
+
 ZeroEngine::~ZeroEngine() {
+  if (observed_) observed_->set_observer(nullptr);
   // Collectives under way still use memory and communicators.
   gather_stream_.reset();
   reduce_stream_.reset();
@@ -123,7 +131,10 @@ void ZeroEngine::before_forward(const RegionUse& use) {
 void ZeroEngine::after_forward(const RegionUse& use) {
   end_span(use, "forward");
   UnitState& unit = unit_of(use);
-  if (use.recording) ++unit.pending_backwards;
+  if (use.recording) {
+    ++unit.pending_backwards;
+    uses_.push_back(use);
+  }
   strategy_->after_forward(unit, use);
 }
 
@@ -175,6 +186,7 @@ void ZeroEngine::micro_batch(int64_t tokens, const std::function<Variable(const 
   rt_.traffic = Traffic::training;
   rt_.order = &training_order_;
   training_order_.begin_pass();
+  uses_.clear();
 
   for (UnitState& unit : rt_.units) unit.ready = false;
   const Tensor totals(control_.storage(), kTotals, {kLossWords}, DType::i64);
@@ -377,6 +389,11 @@ StagePlan ZeroEngine::predict(const std::vector<RegionUse>& uses) const {
   config.reshard_after_forward = options_.reshard_after_forward;
   config.optimizer_states = optimizer_->state_count();
   return predict_stage(options_.stage, config);
+}
+
+StagePlan ZeroEngine::predict() const {
+  CHECK(!uses_.empty(), "no micro-batch has shown yet which units it uses; call micro_batch() first");
+  return predict(uses_);
 }
 
 CommCounters ZeroEngine::drain() {

@@ -16,6 +16,7 @@
 #include <memory>
 #include <span>
 
+#include "layers/unit_module.h"
 #include "zero/strategy.h"
 
 namespace trencadis {
@@ -69,6 +70,9 @@ class ZeroEngine final : public RegionObserver {
   // context, groups and the units' parameters must outlive the engine.
   ZeroEngine(Context& context, ZeroGroups groups, const std::vector<Unit>& units, std::unique_ptr<Optimizer> optimizer,
              ZeroOptions options);
+  // Of a model that knows its units: from now on, for as long as it lives, the engine is the observer of its regions.
+  ZeroEngine(Context& context, ZeroGroups groups, UnitModule& model, std::unique_ptr<Optimizer> optimizer,
+             ZeroOptions options);
   ~ZeroEngine() override;
 
   // One micro-batch: `forward` returns the SUM of its tokens' losses and passes `totals` on to softmax_cross_entropy;
@@ -103,6 +107,8 @@ class ZeroEngine final : public RegionObserver {
   const Optimizer& optimizer() const { return *optimizer_; }
   // The prediction for this engine, given the uses of one forward.
   StagePlan predict(const std::vector<RegionUse>& uses) const;
+  // Given the uses of the last micro-batch.
+  StagePlan predict() const;
 
   CommCounters counters() const;  // of all of this rank's channels
   // Waits for what the last update still sends; returns what was sent since the last step() looked.
@@ -130,6 +136,7 @@ class ZeroEngine final : public RegionObserver {
   void update(float lr, float grad_scale);
 
   ZeroOptions options_;
+  UnitModule* observed_ = nullptr;  // whose observer this is
   std::unique_ptr<Optimizer> optimizer_;
   std::vector<FlatUnit> layouts_;
   ZeroRuntime rt_;
@@ -137,6 +144,7 @@ class ZeroEngine final : public RegionObserver {
   std::unique_ptr<Stream> gather_stream_, reduce_stream_;
   std::unique_ptr<ShardingStrategy> strategy_;
   UseOrder training_order_, evaluation_order_;
+  std::vector<RegionUse> uses_;  // of the last micro-batch
   Tensor control_;
   std::vector<Tracer::Clock::time_point> span_begins_;  // of regions that run now
   CommCounters counted_;                                // what earlier steps have reported

@@ -14,41 +14,26 @@ constexpr int64_t kRows = 8, kWidth = 64, kClasses = 10;  // rows per rank and s
 
 // [model]
 // Three layers, each a unit: it is gathered, reduced and freed as one.
-struct MLP3 : Module {
+struct MLP3 : UnitModule {
   Linear in{kWidth, kWidth, Initialiser::normal(0.1f)}, middle{kWidth, kWidth, Initialiser::normal(0.1f)},
       out{kWidth, kClasses, Initialiser::normal(0.1f)};
-  RegionObserver* observer = nullptr;
 
   MLP3() {
-    add_child("in", in);
-    add_child("middle", middle);
-    add_child("out", out);
-    assign_names();
+    add_unit("in", in);
+    add_unit("middle", middle);
+    add_unit("out", out);
   }
 
-  std::vector<Unit> units() {
-    return {{"in", in.parameters()}, {"middle", middle.parameters()}, {"out", out.parameters()}};
+  // x (rows, width) -> logits (rows, classes)
+  Variable forward(const Variable& x) const {
+    const Variable y = hidden(middle, hidden(in, x));
+    return run(last_use_of(out), y, [&](const Variable& v) { return out.forward(v); });
   }
 
-  static std::vector<RegionUse> uses() {
-    std::vector<RegionUse> uses(3);
-    for (int i = 0; i < 3; ++i) uses[static_cast<size_t>(i)].unit = i;
-    uses[2].backward_follows = true;  // the loss: backward starts with this unit
-    return uses;
-  }
-
-  // x (rows, width) -> the sum of the rows' losses
-  Variable loss(const Tensor& x, const Tensor& labels, const Tensor& totals) {
-    Variable y(x);
-    for (int i = 0; i < 3; ++i) {
-      const Linear& layer = i == 0 ? in : i == 1 ? middle : out;
-      y = region(observer, uses()[static_cast<size_t>(i)], false, {y},
-                 [&, i](const std::vector<Variable>& v) -> std::vector<Variable> {
-                   if (i == 2) return {softmax_cross_entropy(layer.forward(v[0]), labels, totals)};
-                   return {bias_gelu(layer.product(v[0]), layer.bias.variable)};
-                 })[0];
-    }
-    return y;
+ private:
+  // run() makes a region of each layer's work.
+  Variable hidden(const Linear& layer, const Variable& x) const {
+    return run(layer, x, [&](const Variable& v) { return bias_gelu(layer.product(v), layer.bias.variable); });
   }
 };
 // [end]
@@ -79,8 +64,7 @@ Outcome train(int stage, Communicator& world) {
   ZeroOptions options;
   options.stage = stage;
   options.grad_clip = 1.0f;
-  ZeroEngine engine(context, {&world, nullptr}, model.units(), make_adamw({}), options);
-  model.observer = &engine;
+  ZeroEngine engine(context, {&world}, model, make_adamw({}), options);
 
   Outcome outcome;
   std::vector<float> x(kRows * kWidth);
@@ -88,7 +72,8 @@ Outcome train(int stage, Communicator& world) {
   for (int64_t step = 0; step < kSteps; ++step) {
     make_rows((step * kRanks + world.rank()) * kRows, x, labels);
     engine.micro_batch(kRows, [&](const Tensor& totals) {
-      return model.loss(Tensor::from(context, x, {kRows, kWidth}), Tensor::from(context, labels, {kRows}), totals);
+      const Variable logits = model.forward(Variable(Tensor::from(context, x, {kRows, kWidth})));
+      return softmax_cross_entropy(logits, Tensor::from(context, labels, {kRows}), totals);
     });
     outcome.loss = engine.step(1e-3f).loss;
   }
