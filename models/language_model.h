@@ -1,14 +1,14 @@
 // LanguageModel: what training, planning, generating and the folders of other programs need of a causal language model,
 // whatever its family. Nobody above models/<family> includes a model class: they see this.
 //
-// A model is cut into units (zero/ shards them), each used in regions of the tape, which an observer sees.
+// A model is cut into units (zero/ shards them), each used in regions of the tape, which an observer sees: it is a
+// UnitModule.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "autograd/region.h"
-#include "layers/module.h"
+#include "layers/unit_module.h"
 
 namespace trencadis {
 
@@ -23,17 +23,14 @@ struct ModelConfig {
   bool activation_checkpointing = false;  // keep only each block's input, and run the block again in backward
 };
 
-class LanguageModel : public Module {
+class LanguageModel : public UnitModule {
  public:
   explicit LanguageModel(const ModelConfig& config) : config_(config) {}
   const ModelConfig& config() const { return config_; }
   int64_t parameter_count();
 
-  virtual std::vector<Unit> units() = 0;
   // The regions of loss(), in the order of forward: what plans are made from.
   virtual std::vector<RegionUse> uses() const = 0;
-  // Who sees the regions; null: nobody. Must outlive the graphs recorded with it.
-  void set_observer(RegionObserver* observer) { observer_ = observer; }
 
   // Sum over valid targets of the cross-entropy, f32[1]. ids, targets i32 (B, T), T <= block_size; totals
   // as in softmax_cross_entropy.
@@ -48,12 +45,8 @@ class LanguageModel : public Module {
   // prediction from the sizes alone.
   virtual int64_t activation_bytes(int64_t B, int64_t T, bool checkpointing) const = 0;
 
- protected:
-  RegionObserver* observer() const { return observer_; }
-
  private:
   const ModelConfig config_;
-  RegionObserver* observer_ = nullptr;
 };
 
 inline int64_t LanguageModel::parameter_count() {

@@ -17,7 +17,6 @@ class GPT : public LanguageModel {
  public:
   explicit GPT(const ModelConfig& config);
 
-  std::vector<Unit> units() override;
   std::vector<RegionUse> uses() const override;
   Variable loss(const Tensor& ids, const Tensor& targets, const ForwardState& state,
                 const Tensor& totals = {}) const override;
@@ -35,7 +34,6 @@ class GPT : public LanguageModel {
   Variable run_blocks(Variable x, const ForwardState& state) const;
   Variable project(const Variable& x) const;
   RegionUse embedding_use() const;
-  RegionUse block_use(size_t i) const;
   RegionUse head_use(bool backward_follows) const;
 
   Dropout embd_dropout_;

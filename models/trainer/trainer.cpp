@@ -87,9 +87,8 @@ Trainer::Trainer(const TrainOptions& options, Context& context, Communicator& wo
   adamw.beta1 = static_cast<float>(options.beta1);
   adamw.beta2 = static_cast<float>(options.beta2);
   adamw.weight_decay = static_cast<float>(options.weight_decay);
-  engine_ = std::make_unique<ZeroEngine>(context_, ZeroGroups{&group, nullptr}, model_->units(), make_adamw(adamw),
-                                         zero_options(options));
-  model_->set_observer(engine_.get());
+  engine_ =
+      std::make_unique<ZeroEngine>(context_, ZeroGroups{&group}, *model_, make_adamw(adamw), zero_options(options));
   if (resumed) {
     say(load_checkpoint(*resumed, *engine_, context_, world_, /*with_states=*/true));
     first_step_ = step_ = resumed->index.step;
