@@ -62,6 +62,26 @@ void Agreement::wait_for(const Fingerprint& call) {
   if (!failure_.empty()) throw Error(failure_);
 }
 
+std::vector<Agreement::Note> Agreement::exchange(const std::string& what, const Note& own) {
+  const auto all_call = [&](const std::string& label) {
+    Fingerprint call = make_fingerprint(0, CollectiveKind::all_gather, label, DType::i64, std::tuple_size_v<Note>);
+    add(call);
+    wait_for(call);
+  };
+  {
+    const std::lock_guard lock(mutex_);
+    note_ = own;  // in every report that counts the call which follows
+  }
+  all_call(what);
+  std::vector<Note> notes;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const Report& report : reports_) notes.push_back(report.note);
+  }
+  all_call(what + ", arrived");  // nobody goes on, or writes its next note, before all have these
+  return notes;
+}
+
 void Agreement::fail(const std::string& text) {
   const std::lock_guard lock(mutex_);
   if (!failure_.empty()) return;
@@ -131,6 +151,7 @@ bool Agreement::round(std::unique_lock<std::mutex>& lock) {
   own.made = made_;
   own.state = !failure_.empty() ? State::failed : leaves_ ? State::leaves : State::works;
   failure_.copy(own.text, sizeof own.text - 1);
+  own.note = note_;
   std::copy_n(calls_.begin(), std::min(made_ - agreed_, kAtATime), own.calls);
   std::vector<Report> reports(reports_.size());
   constexpr auto kWords = static_cast<int64_t>(sizeof(Report) / sizeof(int64_t));

@@ -9,9 +9,17 @@
 // The ranks write all communicators of one group of ranks into one list. So the order across communicators is compared
 // as well, which NCCL needs to be the same on all ranks.
 //
+// What the ranks must know before they enter NCCL (its id, who has which GPU) travels the same way, by exchange(). A
+// collective of the host would not do: it may return while its last message is still in this process, to leave at the
+// next call of MPI, and a rank that blocks inside NCCL makes none; the others would wait for the message, and NCCL for
+// them. The thread never stops calling, so whatever is late leaves with its next round. The same thread keeps MPI going
+// for the host's other communicators while the host waits for a device: MPI lets any call of a process move all of its
+// messages.
+//
 // Threads: one host thread per rank uses it. Errors are texts; those that throw say so.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -38,6 +46,10 @@ class Agreement {
   int64_t add(Fingerprint& call);
   // Blocks until all ranks have made this call and agree. Throws Error when that will not be.
   void wait_for(const Fingerprint& call);
+  // 128 bytes from every rank to every rank, by rank; two calls in the list. When it returns on one rank, the notes have
+  // arrived on all. Throws as wait_for() does.
+  using Note = std::array<int64_t, 16>;
+  std::vector<Note> exchange(const std::string& what, const Note& own);
   // Makes this rank's failure known to all. The first text stays.
   void fail(const std::string& text);
 
@@ -57,6 +69,7 @@ class Agreement {
     int64_t made = 0;  // calls
     State state = State::works;
     char text[240] = {};          // why it failed; ends with 0
+    Note note{};                  // of its latest exchange()
     Fingerprint calls[kAtATime];  // from agreed_ on, as far as they have been made
   };
 
@@ -73,7 +86,8 @@ class Agreement {
   mutable std::condition_variable changed_;
   bool news_ = false, leaves_ = false;
   std::string failure_;
-  bool failure_is_own_ = false;    // and the others do not know it yet
+  bool failure_is_own_ = false;  // and the others do not know it yet
+  Note note_{};
   int64_t made_ = 0, agreed_ = 0;  // calls of this rank, and those that all ranks have made alike
   std::deque<Fingerprint> calls_;  // [agreed_, made_)
   std::vector<Report> reports_;    // of the last round, by rank

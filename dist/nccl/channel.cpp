@@ -8,7 +8,6 @@
 #include <mutex>
 
 #include "runtime/cuda/handles.h"
-#include "runtime/host_streams.h"
 #include "runtime/random.h"
 
 namespace trencadis {
@@ -27,25 +26,19 @@ bool has_implicit_order() {
 }
 
 // Where this rank's GPU is: computer, then PCI address, then UUID, which tells the parts of a divided GPU apart.
-struct Place {
-  int64_t words[6] = {};
-  bool operator==(const Place&) const = default;
-};
+using Place = Agreement::Note;
 
 // Two ranks on one GPU: NCCL refuses or hangs.
-void check_places(Communicator& host) {
+void check_places(Agreement& agreement) {
   int device = 0;
   cudaDeviceProp properties{};
   CUDA_CHECK(cudaGetDevice(&device));
   CUDA_CHECK(cudaGetDeviceProperties(&properties, device));
   char name[256] = {};
   gethostname(name, sizeof name - 1);
-  Place own{{static_cast<int64_t>(hash_name(name)), properties.pciDomainID, properties.pciBusID, properties.pciDeviceID,
-             0, 0}};
-  std::memcpy(&own.words[4], properties.uuid.bytes, 16);
-  std::vector<Place> places(static_cast<size_t>(host.size()));
-  InlineStream stream("host");
-  host.all_gather(ConstView(own.words, 6), View(places[0].words, 6 * host.size()), stream, {"GPUs of the ranks"});
+  Place own{static_cast<int64_t>(hash_name(name)), properties.pciDomainID, properties.pciBusID, properties.pciDeviceID};
+  std::memcpy(&own[4], properties.uuid.bytes, 16);
+  const std::vector<Place> places = agreement.exchange("GPUs of the ranks", own);
   for (size_t a = 0; a < places.size(); ++a)
     for (size_t b = 0; b < a; ++b)
       CHECK(
@@ -53,7 +46,7 @@ void check_places(Communicator& host) {
           "ranks {} and {} are on one GPU (PCI bus {}), and NCCL needs one for each rank: start at most as many ranks "
           "on a computer as it has GPUs (CUDA_VISIBLE_DEVICES may hide some), or let the ranks talk through MPI and "
           "host memory (make_staged_communicator)",
-          b, a, places[a].words[2]);
+          b, a, places[a][2]);
 }
 
 }  // namespace
@@ -68,17 +61,16 @@ int device_of_rank(int local_rank) {
   return local_rank % count;
 }
 
-NcclChannel::NcclChannel(Communicator& host) {
+NcclChannel::NcclChannel(Agreement& agreement, int rank, int size) {
   ncclUniqueId id{};
-  static_assert(sizeof id == 128);
-  if (host.rank() == 0) NCCL_CHECK(ncclGetUniqueId(&id));
-  InlineStream stream("host");
-  int64_t words[sizeof id / sizeof(int64_t)];
-  std::memcpy(words, &id, sizeof id);
-  host.broadcast(View(words, static_cast<int64_t>(std::size(words))), 0, stream, {"NCCL's id"});
-  std::memcpy(&id, words, sizeof id);
+  if (rank == 0) NCCL_CHECK(ncclGetUniqueId(&id));
+  Agreement::Note note;
+  static_assert(sizeof id == sizeof note);
+  std::memcpy(note.data(), &id, sizeof id);
+  note = agreement.exchange("NCCL's id", note).front();
+  std::memcpy(&id, note.data(), sizeof id);
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  NCCL_CHECK(ncclCommInitRankConfig(&comm_, host.size(), id, host.rank(), &config));
+  NCCL_CHECK(ncclCommInitRankConfig(&comm_, size, id, rank, &config));  // blocks until all ranks are in it
 }
 
 NcclChannel::~NcclChannel() {
@@ -116,7 +108,7 @@ NcclGroup::NcclGroup(Context& context_, std::unique_ptr<Communicator> host_, con
       abort(abort_),
       host(std::move(host_)),
       agreement(host->duplicate(), options.comm, abort) {
-  check_places(*host);
+  check_places(agreement);
 }
 
 void NcclGroup::fail(const std::string& text) {
@@ -132,7 +124,7 @@ std::shared_ptr<NcclChannel> NcclGroup::make_channel() {
   if (shares)
     for (const auto& one : channels_)
       if (auto channel = one.lock()) return channel;
-  auto channel = std::make_shared<NcclChannel>(*host);
+  auto channel = std::make_shared<NcclChannel>(agreement, host->rank(), host->size());
   channels_.push_back(channel);
   return channel;
 }

@@ -23,8 +23,8 @@ namespace trencadis {
 // One NCCL communicator. Aborted, it stays so.
 class NcclChannel {
  public:
-  // Collective over host, which carries the id.
-  explicit NcclChannel(Communicator& host);
+  // Collective over the ranks of `agreement`, which carries the id.
+  NcclChannel(Agreement& agreement, int rank, int size);
   ~NcclChannel();
   NcclChannel(const NcclChannel&) = delete;
   NcclChannel& operator=(const NcclChannel&) = delete;
@@ -54,7 +54,7 @@ struct NcclGroup {
   Context& context;
   const NcclOptions options;
   const AbortFlag* const abort;
-  const std::unique_ptr<Communicator> host;  // for splitting and starting
+  const std::unique_ptr<Communicator> host;  // for splitting
   Agreement agreement;
   std::string failure;    // of this rank's communicators: they make no more calls
   int communicators = 0;  // made so far: number of the next one

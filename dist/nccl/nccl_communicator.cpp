@@ -1,5 +1,6 @@
 #include "dist/nccl/nccl_communicator.h"
 
+#include <algorithm>
 #include <chrono>
 #include <deque>
 #include <exception>
@@ -10,7 +11,6 @@
 #include "dist/nccl/kernels.h"
 #include "runtime/cuda/handles.h"
 #include "runtime/cuda/streams.h"
-#include "runtime/host_streams.h"
 #include "runtime/storage.h"
 
 namespace trencadis {
@@ -71,6 +71,7 @@ class NcclCommunicator final : public Communicator, private HostWatch {
                             int root) const;
   void launch(const Fingerprint& call, Traffic traffic, int64_t elements_sent, Stream& stream, const Issue& issue);
   void all_meet(CollectiveLabel label);
+  bool all_say(const std::string& what, bool mine);
   void finish_open();
   void check(double waited_seconds) override;
   [[noreturn]] void give_up(const std::string& text);
@@ -242,6 +243,16 @@ void NcclCommunicator::all_meet(CollectiveLabel label) {
   }
 }
 
+// Whether `mine` holds on every rank.
+bool NcclCommunicator::all_say(const std::string& what, bool mine) {
+  try {
+    const auto notes = group_->agreement.exchange(what, {mine});
+    return std::all_of(notes.begin(), notes.end(), [](const Agreement::Note& note) { return note[0] == 1; });
+  } catch (const Error& error) {
+    give_up(error.what());
+  }
+}
+
 void NcclCommunicator::finish_open() {
   if (!open_.empty()) Event(open_.back().end).wait_on_host();
   open_.clear();
@@ -291,10 +302,8 @@ std::unique_ptr<Communicator> NcclCommunicator::split(int color, int key) {
   if (size_ > 1) all_meet({"split"});
   auto host = group_->host->split(color, key);
   // The same ranks in the same order share this group, and with it the list of calls.
-  InlineStream stream("host");
-  int64_t same = host->size() == size_ && host->rank() == rank_;
-  group_->host->all_reduce(View(&same, 1), ReduceOp::sum, stream, {"duplicates"});
-  if (same == size_ || size_ == 1) return std::make_unique<NcclCommunicator>(group_, rank_, size_);
+  if (size_ == 1 || all_say("duplicates", host->size() == size_ && host->rank() == rank_))
+    return std::make_unique<NcclCommunicator>(group_, rank_, size_);
   const int new_rank = host->rank(), new_size = host->size();
   auto group = std::make_shared<NcclGroup>(group_->context, std::move(host), group_->options, group_->abort);
   return std::make_unique<NcclCommunicator>(std::move(group), new_rank, new_size);

@@ -21,10 +21,10 @@ struct SimRank {
   Communicator& comm;  // of their GPUs
 };
 
-// Runs body on `size` ranks at once; afterwards throws the first error of the lowest rank that has one.
-inline void on_sim_ranks(int size, const NcclOptions& options, const std::function<void(SimRank&)>& body,
-                         const AbortFlag* abort = nullptr) {
-  const auto hosts = make_thread_communicators(size, options.comm);
+// Runs body on a rank for each of `hosts` at once; afterwards throws the first error of the lowest rank that has one.
+inline void on_sim_ranks(const std::vector<std::unique_ptr<Communicator>>& hosts, const NcclOptions& options,
+                         const std::function<void(SimRank&)>& body, const AbortFlag* abort = nullptr) {
+  const int size = static_cast<int>(hosts.size());
   std::vector<std::exception_ptr> errors(static_cast<size_t>(size));
   cudasim::HostThreads announced(size);
   std::vector<std::thread> threads;
@@ -48,6 +48,11 @@ inline void on_sim_ranks(int size, const NcclOptions& options, const std::functi
   for (std::thread& thread : threads) thread.join();
   for (const auto& error : errors)
     if (error) std::rethrow_exception(error);
+}
+
+inline void on_sim_ranks(int size, const NcclOptions& options, const std::function<void(SimRank&)>& body,
+                         const AbortFlag* abort = nullptr) {
+  on_sim_ranks(make_thread_communicators(size, options.comm), options, body, abort);
 }
 
 }  // namespace trencadis::test

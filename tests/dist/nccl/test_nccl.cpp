@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "../ranks.h"
+#include "dist/nccl/agreement.h"
 #include "dist/nccl/staged_communicator.h"
+#include "late_host.h"
 #include "on_device.h"
 #include "runtime/cuda/streams.h"
 #include "sim_ranks.h"
@@ -242,6 +244,47 @@ TEST_CASE("nccl: two ranks on one GPU are told so, with the remedy") {
       CAPTURE(text);
       CHECK(contains(text, "ranks 0 and 1 are on one GPU"));
       CHECK(contains(text, "make_staged_communicator"));
+    });
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST_CASE("nccl: groups start, split and work over a host whose last messages leave late") {
+  on_sim_ranks(LateHost::make(3, /*patience_seconds=*/20), with_timeout(20), [](SimRank& rank) {
+    const auto twin = rank.comm.duplicate();
+    const auto part = rank.comm.split(rank.comm.rank() == 1, rank.comm.rank());  // ranks 0 and 2, and rank 1 alone
+    const Block x = block_of(rank.context, {1}), y = block_of(rank.context, {static_cast<float>(rank.comm.rank())});
+    Stream& stream = rank.context.compute_stream();
+    twin->all_reduce(view(x), ReduceOp::sum, stream, {"x"});
+    part->all_reduce(view(y), ReduceOp::sum, stream, {"y"});
+    CHECK(values(rank.context, x).at(0) == 3);
+    CHECK(values(rank.context, y).at(0) == (rank.comm.rank() == 1 ? 1 : 2));
+    CHECK(part->size() == (rank.comm.rank() == 1 ? 1 : 2));
+  });
+}
+
+TEST_CASE("nccl: notes reach every rank, one after the other, and a rank that fails ends the exchange") {
+  const auto hosts = make_thread_communicators(3);
+  std::vector<std::thread> threads;
+  for (int r = 0; r < 3; ++r)
+    threads.emplace_back([&, r] {
+      Agreement agreement(hosts[static_cast<size_t>(r)]->duplicate(), {}, nullptr);
+      for (int64_t round = 0; round < 20; ++round) {
+        Agreement::Note own{};
+        own.front() = 100 * round + r;
+        own.back() = -own.front();
+        const auto notes = agreement.exchange("notes", own);
+        REQUIRE(notes.size() == 3);
+        for (int64_t from = 0; from < 3; ++from) {
+          CHECK(notes[static_cast<size_t>(from)].front() == 100 * round + from);
+          CHECK(notes[static_cast<size_t>(from)].back() == -100 * round - from);
+        }
+      }
+      const std::string text = error_of([&] {
+        if (r == 1) agreement.fail("no GPU");
+        agreement.exchange("last notes", {});
+      });
+      CAPTURE(text);
+      CHECK(contains(text, r == 1 ? "no GPU" : "rank 1 failed: no GPU"));
     });
   for (std::thread& thread : threads) thread.join();
 }

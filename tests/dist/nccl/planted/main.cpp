@@ -1,5 +1,5 @@
-// Planted bugs of NCCL and its streams: a program that is right (step.cpp), and one mistake a name. Each must be
-// caught, as the table says.
+// Planted bugs of NCCL and its streams: a program that is right (step.cpp), and one mistake a name; and a start that is
+// wrong (start.cpp). Each must be caught, as the table says.
 //
 //   planted_nccl NAME            runs it under every schedule in a process of its own, against the table
 //   planted_nccl NAME SCHEDULE   runs it here. Exit code 0: right numbers, 1: wrong ones, 3: an Error, which it prints,
@@ -33,6 +33,8 @@ struct Row {
 const Row kTable[] = {
     {"none", passes, ""},
     {"none_on_one_channel", passes, ""},
+    {"none_on_late_host", passes, ""},
+    {"id_broadcast_then_start", error, "the message of rank 0 in \"NCCL's id\" never came"},
     {"gather_too_early", wrong, ""},
     {"compute_before_gather", wrong, ""},
     {"reduce_too_early", wrong, ""},
@@ -53,7 +55,7 @@ const Row kTable[] = {
 
 int run_here() {
   try {
-    return trencadis::planted::train();
+    return bug == "id_broadcast_then_start" ? trencadis::planted::start_after_broadcast() : trencadis::planted::train();
   } catch (const std::exception& caught) {
     std::printf("error: %s\n", caught.what());
     return error;

@@ -5,5 +5,6 @@ namespace trencadis::planted {
 
 bool planted(const char* name);  // main.cpp
 int train();                     // step.cpp: 0 right numbers, 1 wrong ones; throws Error
+int start_after_broadcast();     // start.cpp: the same
 
 }  // namespace trencadis::planted

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "../late_host.h"
 #include "../sim_ranks.h"
 #include "planted.h"
 #include "runtime/cuda/handles.h"
@@ -182,7 +183,9 @@ int train() {
   options.comm.timeout_seconds = 10;
   options.one_channel = planted("none_on_one_channel");
   std::atomic<int> wrong{0};
-  test::on_sim_ranks(kRanks, options, [&](test::SimRank& sim) {
+  const auto hosts = planted("none_on_late_host") ? test::LateHost::make(kRanks, /*patience_seconds=*/10)
+                                                  : make_thread_communicators(kRanks, options.comm);
+  test::on_sim_ranks(hosts, options, [&](test::SimRank& sim) {
     Rank rank(sim);
     wrong += rank.train();
   });
