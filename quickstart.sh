@@ -9,19 +9,19 @@ out=out/quickstart
 
 help() {
   cat <<TEXT
-Usage: ./quickstart.sh [--np N] [flags of train_gpt]
+Usage: ./quickstart.sh [--np N] [flags of trencadis train]
 
 1. installs the Debian packages that are missing (third_party/debian-packages.txt)
-2. builds the trainer: build/release/bin/train_gpt
+2. builds the program: build/release/bin/trencadis
 3. fetches a text to learn: the works of Shakespeare, 5 MB, into data/ (without a network: this project's own sources)
 4. trains a small GPT on it under mpirun for about 90 seconds, and lets it write a sample
 
   --np N    ranks, that is, processes that train together (default $ranks)
   --help    this text
 
-Everything else is passed on to train_gpt, after the flags given here: --device cpu --preset tiny
+Everything else is passed on to trencadis train, after the flags given here: --device cpu --preset tiny
 --max-steps $steps --out-dir $out.
-Its own help: build/release/bin/train_gpt --help
+Its own help: build/release/bin/trencadis train --help
 TEXT
 }
 
@@ -59,14 +59,14 @@ done
 
 third_party/install.sh --without-browser
 
-echo "== building build/release/bin/train_gpt (a few minutes the first time)"
+echo "== building build/release/bin/trencadis (a few minutes the first time)"
 begin=$SECONDS
 mkdir -p build/release
 log=build/release/quickstart.log
 # The CPU's program needs nothing of NVIDIA's: what is not here is not fetched (test.sh fetches it).
 fetch=()
 [ -e build/release/CMakeCache.txt ] || fetch=(-DTRENCADIS_FETCH_CUDA_HEADERS=OFF -DTRENCADIS_FETCH_CUDNN_FRONTEND=OFF)
-if ! { cmake --preset release "${fetch[@]}" && cmake --build build/release -j "$(nproc)" --target train_gpt; } >$log 2>&1 </dev/null; then
+if ! { cmake --preset release "${fetch[@]}" && cmake --build build/release -j "$(nproc)" --target trencadis; } >$log 2>&1 </dev/null; then
   tail -n 60 $log >&2
   echo "quickstart.sh: the build failed (all of its output: $log)" >&2
   exit 1
@@ -79,8 +79,8 @@ python3 third_party/corpus.py || echo "corpus: could not be fetched; training on
 if [ "$(id -u)" -eq 0 ]; then
   export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 fi
-# --oversubscribe: also with fewer cores than ranks. --bind-to none: train_gpt shares the cores out among its ranks.
-command=(mpirun -np "$ranks" --oversubscribe --bind-to none build/release/bin/train_gpt
+# --oversubscribe: also with fewer cores than ranks. --bind-to none: the trainer shares the cores out among its ranks.
+command=(mpirun -np "$ranks" --oversubscribe --bind-to none build/release/bin/trencadis train
          --device cpu --preset tiny --max-steps "$steps" --out-dir "$out" "${arguments[@]}")
 echo "== ${command[*]}"
 "${command[@]}" </dev/null

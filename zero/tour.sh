@@ -3,11 +3,11 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-ranks=2 steps=40 out=out/tour program=build/release/bin/train_gpt
+ranks=2 steps=40 out=out/tour program=build/release/bin/trencadis
 
 help() {
   cat <<TEXT
-Usage: zero/tour.sh [--np N] [--steps N] [--out-dir DIR] [--program FILE] [flags of train_gpt]
+Usage: zero/tour.sh [--np N] [--steps N] [--out-dir DIR] [--program FILE] [flags of trencadis train]
 
 Trains one small GPT in ZeRO stages 0, 1, 2 and 3, each on $ranks ranks for $steps steps, and shows what they have in common
 (loss and digest: the same bits) and what they trade (memory, traffic, time): a table, and a page with the four memory
@@ -16,7 +16,7 @@ curves over the same axis, DIR/tour.html. Builds the trainer if it is not there.
   --np N          ranks (default $ranks)
   --steps N       steps of each run (default $steps)
   --out-dir DIR   where the runs and the page go (default $out)
-  --program FILE  the trainer (default $program)
+  --program FILE  trencadis (default $program)
 TEXT
 }
 
@@ -38,7 +38,7 @@ if [ ! -x "$program" ]; then
   echo "== building $program (a few minutes the first time)"
   mkdir -p build/release
   log=build/release/tour.log
-  if ! { cmake --preset release && cmake --build build/release -j "$(nproc)" --target train_gpt; } >$log 2>&1 </dev/null; then
+  if ! { cmake --preset release && cmake --build build/release -j "$(nproc)" --target trencadis; } >$log 2>&1 </dev/null; then
     tail -n 40 $log >&2
     echo "tour.sh: the build failed (all of its output: $log)" >&2
     exit 1
@@ -52,14 +52,14 @@ fi
 # Few tokens a step and many parameters: what the stages shard is then most of the memory, as in large models.
 model=(--n-layer 12 --n-head 6 --n-embd 192 --block-size 64 --batch-size 2 --max-steps "$steps"
        --eval-interval 0 --eval-steps 4 --sample-tokens 120 --save-interval off --report off --progress off --digest)
-echo "== stages 0 to 3 on $ranks ranks: train_gpt ${model[*]} ${flags[*]}"
+echo "== stages 0 to 3 on $ranks ranks: trencadis train ${model[*]} ${flags[*]}"
 folders=()
 mkdir -p "$out"
 for stage in 0 1 2 3; do
   folder=$out/stage$stage
   folders+=("$folder")
   begin=$SECONDS
-  mpirun -np "$ranks" --oversubscribe --bind-to none "$program" --zero-stage $stage "${model[@]}" "${flags[@]}" \
+  mpirun -np "$ranks" --oversubscribe --bind-to none "$program" train --zero-stage $stage "${model[@]}" "${flags[@]}" \
     --out-dir "$folder" </dev/null >"$folder.log" 2>&1 || { cat "$folder.log" >&2; exit 1; }
   echo "   stage $stage: $((SECONDS - begin)) s"
 done

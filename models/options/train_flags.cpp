@@ -132,7 +132,7 @@ FlagTable train_flags(TrainOptions& o) {
   t.text("export", "DIR", o.export_dir, "at the end, write the model as a Hugging Face folder");
   t.text("metrics", "FILE", o.metrics, "a JSON object per step; 'off': none. Default: metrics.jsonl in out-dir");
   t.text("report", "FILE", o.report,
-         "a page of pictures of the run; 'off': none. Default: report.html in out-dir. Later: train_gpt report DIR...");
+         "a page of pictures of the run; 'off': none. Default: report.html in out-dir. Later: trencadis report DIR...");
   t.text("trace", "FILE", o.trace, "what ran when on all ranks, for ui.perfetto.dev; slows a run by under 2 %");
   t.integer("timeout", o.timeout, 1, kMany, "seconds after which a collective that is stuck ends the job");
   t.on_off("profile", o.profile, "at the end, a table of where the time went, kernel by kernel (CPU)");

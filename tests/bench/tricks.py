@@ -77,7 +77,7 @@ TRICKS = {
 
 def build(name, trick, source):
     """Builds train_gpt without the trick; the path of the program."""
-    program = os.path.join(FOLDER, "bin", name.replace(" ", "_").replace("'", ""))
+    program = os.path.join(FOLDER, "bin", "train_gpt-" + name.replace(" ", "_").replace("'", ""))
     path = os.path.join(source, trick["file"]) if "file" in trick else None
     if path:
         with open(path, encoding="utf-8") as file:
@@ -93,7 +93,7 @@ def build(name, trick, source):
     try:
         for command in (["cmake", "-S", source, "-B", folder, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release",
                          "-DBUILD_TESTING=OFF", "-DTRENCADIS_CUDA=OFF", *trick.get("flags", [])],
-                        ["cmake", "--build", folder, "--target", "train_gpt", "-j", str(cores())]):
+                        ["cmake", "--build", folder, "--target", "trencadis", "-j", str(cores())]):
             run_all([command], [os.environ], log)
     finally:
         if path:

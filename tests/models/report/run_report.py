@@ -26,6 +26,7 @@ from browser import Browser, find_chromium
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 PROGRAM = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else str(ROOT / "build/release/bin/train_gpt")
+TRENCADIS = os.path.join(os.path.dirname(PROGRAM), "trencadis")
 SMALL = ["--n-layer", "4", "--n-head", "2", "--n-embd", "32", "--block-size", "16", "-b", "2", "--threads", "1",
          "--warmup-steps", "2", "--eval-steps", "2", "-v", "5", "--sample-tokens", "40", "--progress", "plain"]
 needs_browser = unittest.skipUnless(find_chromium(), "Chromium is not installed (apt-get install chromium)")
@@ -336,7 +337,7 @@ class Tour(Case):
     def test_tour(self):
         small = ["--n-layer", "2", "--n-head", "2", "--n-embd", "32", "--block-size", "16", "--sample-tokens", "10",
                  "--threads", "1", "-i", self.text]
-        text = run([ROOT / "zero/tour.sh", "--program", PROGRAM, "--steps", 4, "-o", self.folder / "tour", *small],
+        text = run([ROOT / "zero/tour.sh", "--program", TRENCADIS, "--steps", 4, "-o", self.folder / "tour", *small],
                    ROOT)
         self.assertIn("One digest", text)
         rows = re.findall(r"(?m)^stage(\d) .* ([0-9A-F]{8}) ", text)
