@@ -65,6 +65,7 @@ if(NOT TRENCADIS_SANITIZE)
   add_executable(example_sum_for_gdb ${CMAKE_SOURCE_DIR}/runtime/cudasim/example_sum.cu)
   target_link_libraries(example_sum_for_gdb PRIVATE trencadis_flags runtime_cudasim)
   target_compile_options(example_sum_for_gdb PRIVATE -O0 -g)
+  set_target_properties(example_sum_for_gdb PROPERTIES DISABLE_PRECOMPILE_HEADERS ON)
   add_dependencies(unit_tests example_sum_for_gdb)
   add_test(NAME stepping_in_gdb COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/runtime/cudasim/replay_gdb.py
                                         $<TARGET_FILE:example_sum_for_gdb>

@@ -29,7 +29,8 @@ function(trencadis_simulator_sources folder)
   if(TRENCADIS_SANITIZE MATCHES thread)
     file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${folder}/*.cpp)
     set_source_files_properties(${sources} PROPERTIES
-      COMPILE_OPTIONS "-fno-sanitize=thread;-fno-tree-loop-distribute-patterns" COMPILE_DEFINITIONS TRENCADIS_SIM_TSAN)
+      COMPILE_OPTIONS "-fno-sanitize=thread;-fno-tree-loop-distribute-patterns" COMPILE_DEFINITIONS TRENCADIS_SIM_TSAN
+      SKIP_PRECOMPILE_HEADERS ON)
   endif()
 endfunction()
 
@@ -38,6 +39,7 @@ endfunction()
 function(trencadis_sources_for_simulator)
   set_source_files_properties(${ARGN} PROPERTIES
     LANGUAGE CXX
+    SKIP_PRECOMPILE_HEADERS ON
     COMPILE_OPTIONS "-xc++;-include;runtime/cudasim/cuda_language.h;-fno-strict-aliasing;-Wno-unknown-pragmas"
     INCLUDE_DIRECTORIES ${CMAKE_SOURCE_DIR}/runtime/cudasim)
 endfunction()
