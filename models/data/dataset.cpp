@@ -72,6 +72,20 @@ Source default_source() {
           " (no --train-data, and quickstart.sh has fetched none)"};
 }
 
+// Every token of a vocabulary must fit.
+PlainTokens plain_tokens(int64_t vocab_size, int64_t token_bytes) {
+  const bool needs_four = vocab_size > int64_t{1} << 16;
+  if (token_bytes == 2 && needs_four)
+    throw UsageError(fmt::format(
+        "--token-bytes 2 and a vocabulary of {}: 16 bits hold tokens up to 65535; write the tokens as uint32 and give "
+        "--token-bytes 4, or give a --vocab-size of at most 65536",
+        vocab_size));
+  if (token_bytes > 0) return {token_bytes, fmt::format("--token-bytes {}", token_bytes)};
+  if (needs_four)
+    return {4, fmt::format("a vocabulary of {}, which 16 bits do not hold", vocab_size), /*certain=*/false};
+  return {};
+}
+
 }  // namespace
 
 std::string read_own_sources(const std::string& root) {
@@ -94,8 +108,9 @@ std::string read_own_sources(const std::string& root) {
   return text;
 }
 
-Dataset open_dataset(const std::string& train, const std::string& val, int64_t vocab_size) {
-  const Source source = train.empty() ? default_source() : Source{TokenFiles::open(train), ""};
+Dataset open_dataset(const std::string& train, const std::string& val, int64_t vocab_size, int64_t token_bytes) {
+  const PlainTokens plain = plain_tokens(vocab_size, token_bytes);
+  const Source source = train.empty() ? default_source() : Source{TokenFiles::open(train, plain), ""};
   const TokenFiles& files = *source.files;
   Dataset data;
   data.text = files.is_text();
@@ -106,7 +121,7 @@ Dataset open_dataset(const std::string& train, const std::string& val, int64_t v
     data.train = {source.files, 0, cut, "training data " + files.name()};
     data.val = {source.files, cut, files.size(), "validation data, the last tenth of " + files.name()};
   } else {
-    const std::shared_ptr<const TokenFiles> val_files = TokenFiles::open(val);
+    const std::shared_ptr<const TokenFiles> val_files = TokenFiles::open(val, plain);
     if (val_files->is_text() != data.text)
       throw DataError(
           fmt::format("{} and {}: one is text, the other tokens; --train-data and --val-data must be of one kind",

@@ -24,8 +24,9 @@ struct Dataset {
 
 // Patterns as in TokenFiles::open; vocab_size 0 takes the format's. An empty `val` keeps the last tenth of the training
 // data for validation. An empty `train` takes what quickstart.sh fetched, data/shakespeare.txt below the current folder
-// or the source folder, else the project's own sources. Throws DataError.
-Dataset open_dataset(const std::string& train, const std::string& val, int64_t vocab_size);
+// or the source folder, else the project's own sources. token_bytes: of files without a header, 2 or 4; 0 is 4 where
+// vocab_size does not fit into 2, else 2, and what then seems to be wider is refused. Throws DataError.
+Dataset open_dataset(const std::string& train, const std::string& val, int64_t vocab_size, int64_t token_bytes = 0);
 
 // The project's own sources and chapters (*.h *.cpp *.md *.py *.sh) below `root`, in the order of their paths,
 // as one text. Hidden folders, build folders, data/ and out/ at the top are left out: they differ from one

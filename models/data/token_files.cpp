@@ -33,6 +33,7 @@ int64_t token_bytes(TokenFormat format) {
     case TokenFormat::text:
       return 1;
     case TokenFormat::llmc_u32:
+    case TokenFormat::plain_u32:
       return 4;
     default:
       return 2;
@@ -45,10 +46,34 @@ uint32_t word(const unsigned char* bytes, int64_t index) {
   return value;
 }
 
+int halfword(const unsigned char* bytes, int64_t index) { return bytes[2 * index] + 256 * bytes[2 * index + 1]; }
+
 // A printable or white-space byte everywhere: a text, and not tokens.
 bool looks_like_text(const unsigned char* bytes, int64_t size) {
   return size >= 16 && std::all_of(bytes, bytes + std::min<int64_t>(size, 4096),
                                    [](unsigned char c) { return (c >= 32 && c < 127) || (c >= 9 && c <= 13); });
+}
+
+// Whether the numbers seem to be twice as wide as Half: of every two, the second (the upper half) is below `bound` and
+// smaller than many first ones. Tokens of one row know nothing of odd and even: the 24 largest all stand in first places
+// once in 2^24 times, and in rows of zeros never. Looks at the start, the middle and the end.
+template <typename Half>
+bool seems_wider(const unsigned char* bytes, int64_t size, Half bound) {
+  constexpr int64_t enough = 24, sample = 64 << 10, pair = 2 * sizeof(Half);
+  if (size % pair) return false;
+  std::vector<Half> first;
+  Half largest_second = 0;
+  const int64_t pairs = size / pair, piece = std::min(pairs, sample / pair);
+  for (const int64_t begin : {int64_t{0}, (pairs - piece) / 2, pairs - piece})
+    for (int64_t i = begin; i < begin + piece; ++i) {
+      Half halves[2];
+      std::memcpy(halves, bytes + i * pair, pair);
+      largest_second = std::max(largest_second, halves[1]);
+      if (largest_second >= bound) return false;
+      first.push_back(halves[0]);
+    }
+  if (piece == pairs) first.resize(static_cast<size_t>(pairs));  // the three are the same
+  return std::count_if(first.begin(), first.end(), [=](Half half) { return half > largest_second; }) >= enough;
 }
 
 // Copies tokens to int32; returns the largest.
@@ -86,8 +111,35 @@ TokenFormat llmc_format(const std::string& path, const unsigned char* bytes, int
   return wide ? TokenFormat::llmc_u32 : TokenFormat::llmc_u16;
 }
 
+// Of tokens without a header.
+TokenFormat plain_format(const std::string& path, const unsigned char* bytes, int64_t size, const PlainTokens& plain) {
+  const int64_t width = plain.bytes == 0 ? 2 : plain.bytes;
+  if (size % width)
+    data_error(
+        "{}: has no llm.c header (first number {}, expected 20240520 or 20240801), and its {} bytes are not a multiple "
+        "of {}, so it cannot be plain uint{} tokens{} either; fetch or write it again",
+        path, size >= 4 ? word(bytes, 0) : 0, size, width, 8 * width,
+        plain.because.empty() ? "" : " (" + plain.because + ")");
+  if (plain.bytes == 0 || !plain.certain) {
+    constexpr uint16_t largest_upper = 32;  // tokens below 2^21
+    const bool wide = seems_wider<uint16_t>(bytes, size, largest_upper);
+    if (wide && seems_wider<uint32_t>(bytes, size, 1))
+      data_error(
+          "{}: seems to hold plain numbers of 64 bits, of which three quarters are 0; write it as uint16 or uint32 "
+          "(numpy: tokens.astype('uint16').tofile(...)), or give --token-bytes 2 or 4 if it is that",
+          path);
+    if (wide && width == 2)
+      data_error(
+          "{}: seems to hold plain tokens of 32 bits: as 16 bits, which is how files without an llm.c header are read, "
+          "every second token would be 0 or small (from the start: {} {} {} {}); give --token-bytes 4, or --token-bytes 2 if "
+          "they are meant so",
+          path, halfword(bytes, 0), halfword(bytes, 1), halfword(bytes, 2), halfword(bytes, 3));
+  }
+  return width == 4 ? TokenFormat::plain_u32 : TokenFormat::plain_u16;
+}
+
 // Which format a file has, or DataError. `size` > 0.
-TokenFormat format_of(const std::string& path, const unsigned char* bytes, int64_t size) {
+TokenFormat format_of(const std::string& path, const unsigned char* bytes, int64_t size, const PlainTokens& plain) {
   const uint32_t magic = size >= 4 ? word(bytes, 0) : 0;
   if (magic == 20240520 || magic == 20240801) return llmc_format(path, bytes, size);
   if (!ends_with_bin(path)) {
@@ -108,12 +160,7 @@ TokenFormat format_of(const std::string& path, const unsigned char* bytes, int64
                swapped);
   if (looks_like_text(bytes, size))
     data_error("{}: begins like text, not like tokens; rename it to *.txt to train on its bytes", path);
-  if (size % 2)
-    data_error(
-        "{}: has no llm.c header (first number {}, expected 20240520 or 20240801) and an odd size of {} bytes, so "
-        "it cannot be plain uint16 tokens either; fetch or write it again",
-        path, magic, size);
-  return TokenFormat::plain_u16;
+  return plain_format(path, bytes, size, plain);
 }
 
 }  // namespace
@@ -172,11 +219,11 @@ std::vector<std::string> match_files(const std::string& pattern) {
   return paths;
 }
 
-std::shared_ptr<const TokenFiles> TokenFiles::open(const std::string& pattern) {
+std::shared_ptr<const TokenFiles> TokenFiles::open(const std::string& pattern, const PlainTokens& plain) {
   const std::vector<std::string> paths = match_files(pattern);
   std::shared_ptr<TokenFiles> files(new TokenFiles);
   files->name_ = paths.size() == 1 ? paths.front() : fmt::format("{} ({} files)", pattern, paths.size());
-  for (const std::string& path : paths) files->append(open_file(path));
+  for (const std::string& path : paths) files->append(open_file(path, plain));
   return files;
 }
 
@@ -187,19 +234,25 @@ std::shared_ptr<const TokenFiles> TokenFiles::from_text(std::string name, std::s
   auto held = std::make_unique<const std::string>(std::move(text));
   const auto* tokens = reinterpret_cast<const unsigned char*>(held->data());
   const auto count = static_cast<int64_t>(held->size());
-  files->append({std::move(name), TokenFormat::text, nullptr, std::move(held), tokens, 0, count});
+  files->append({std::move(name), TokenFormat::text, nullptr, std::move(held), tokens, 0, count, ""});
   return files;
 }
 
-TokenFiles::File TokenFiles::open_file(const std::string& path) {
+TokenFiles::File TokenFiles::open_file(const std::string& path, const PlainTokens& plain) {
   auto map = std::make_unique<const MappedFile>(path);
-  const TokenFormat format = format_of(path, map->bytes(), map->size());
+  const TokenFormat format = format_of(path, map->bytes(), map->size(), plain);
+  map->release(0, map->size());
   const bool header = format == TokenFormat::llmc_u16 || format == TokenFormat::llmc_u32;
   const int64_t skipped = header ? kHeaderBytes : 0;
   const unsigned char* tokens = map->bytes() + skipped;
   const int64_t count = (map->size() - skipped) / token_bytes(format);
   if (count == 0) data_error("{}: is empty: its header counts 0 tokens; give a file with tokens", path);
-  return {path, format, std::move(map), nullptr, tokens, 0, count};
+  std::string read_as;
+  if (format == TokenFormat::plain_u16 || format == TokenFormat::plain_u32)
+    read_as =
+        fmt::format(" if these are the tokens meant (the file has no llm.c header, so it was read as plain uint{}{})",
+                    8 * token_bytes(format), plain.because.empty() ? "" : ": " + plain.because);
+  return {path, format, std::move(map), nullptr, tokens, 0, count, std::move(read_as)};
 }
 
 void TokenFiles::append(File file) {
@@ -241,9 +294,7 @@ void TokenFiles::read_file(const File& file, int64_t begin, int64_t count, int64
   });
   data_error("{}: token {} at position {} is not below the vocabulary of {}; give --vocab-size {} or more{}", file.path,
              static_cast<uint32_t>(*bad), begin + (bad - out), vocab_size, static_cast<int64_t>(largest) + 1,
-             file.format == TokenFormat::plain_u16
-                 ? " if these are the tokens meant (the file has no llm.c header, so it was read as plain uint16)"
-                 : "");
+             file.read_as);
 }
 
 void TokenFiles::check_start(int64_t vocab_size) const {

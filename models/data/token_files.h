@@ -8,7 +8,11 @@
 //   llm.c, 16 bits  256 int32: 20240520, 1, count, 0...; then count uint16      (GPT-2 tokens, vocabulary 50257)
 //   llm.c, 32 bits  256 int32: 20240801, 7, count, 0...; then count uint32      (Llama 3 tokens: give --vocab-size)
 //   plain           *.bin without header: uint16 to the end of the file         (nanoGPT)
+//                   or uint32, where PlainTokens says so
 // All are little-endian, as are the machines this builds for.
+//
+// Numbers of 32 bits read as 16 are tokens too, every second one 0, and train a model on noise. So a plain file whose
+// second halves are all small while the first are not is refused until the width is said (--token-bytes).
 //
 // Invariants a change must keep:
 // - Positions and counts are 64-bit.
@@ -47,12 +51,19 @@ class MappedFile {
   int64_t size_ = 0;
 };
 
-enum class TokenFormat { text, llmc_u16, llmc_u32, plain_u16 };
+enum class TokenFormat { text, llmc_u16, llmc_u32, plain_u16, plain_u32 };
+
+// How wide the tokens of files without a header are.
+struct PlainTokens {
+  int64_t bytes = 0;    // 2 or 4; 0: 2, and what seems to be wider is refused
+  std::string because;  // for messages: "--token-bytes 4"
+  bool certain = true;  // false: what seems to be wider than `bytes` is refused as well
+};
 
 class TokenFiles {
  public:
   // A file, or a glob in quotes ("data/train_*.bin"): its files in the order of their names form one row.
-  static std::shared_ptr<const TokenFiles> open(const std::string& pattern);
+  static std::shared_ptr<const TokenFiles> open(const std::string& pattern, const PlainTokens& plain = {});
   // Text that is held in memory.
   static std::shared_ptr<const TokenFiles> from_text(std::string name, std::string text);
 
@@ -78,10 +89,11 @@ class TokenFiles {
     std::unique_ptr<const std::string> text;  // null for files
     const unsigned char* tokens;              // behind the header
     int64_t first, count;                     // it holds tokens [first, first + count) of the row
+    std::string read_as;                      // for messages: how a file without header was read, and why
   };
 
   TokenFiles() = default;
-  static File open_file(const std::string& path);
+  static File open_file(const std::string& path, const PlainTokens& plain);
   void append(File file);
   // Tokens [begin, begin + count) of one file.
   void read_file(const File& file, int64_t begin, int64_t count, int64_t vocab_size, int32_t* out) const;

@@ -34,10 +34,13 @@ FlagTable train_flags(TrainOptions& o) {
 
   t.group("Data and batch");
   t.text("train-data,i", "FILES", o.train_data,
-         "text, llm.c .bin or plain uint16 .bin; several as a quoted pattern: 'data/*.bin'. Default: "
-         "data/shakespeare.txt if quickstart.sh fetched it, else this project's sources");
+         "text, llm.c .bin or plain .bin (uint16, or see token-bytes); several as a quoted pattern: 'data/*.bin'. "
+         "Default: data/shakespeare.txt if quickstart.sh fetched it, else this project's sources");
   t.text("val-data,j", "FILES", o.val_data,
          "default: the last tenth of the training data, which is then not trained on");
+  t.choice("token-bytes", "auto|2|4", o.token_bytes,
+           "width of the tokens in a .bin without header. auto: 2, or 4 where vocab-size does not fit; what then seems "
+           "to be wider is refused");
   t.integer("batch-size,b", o.batch_size, 1, kMillion, "sequences per rank and micro-batch").planned = true;
   t.integer(
        "grad-accum,gradient-accumulation-steps", o.grad_accum, 1, kMillion,

@@ -21,6 +21,7 @@ struct TrainOptions {
 
   // Data
   std::string train_data, val_data;  // patterns; empty: see open_dataset()
+  std::string token_bytes = "auto";  // of .bin without header: auto, 2, 4
   int64_t batch_size = 12;           // sequences per rank and micro-batch
   int64_t grad_accum = 1;            // micro-batches per step and rank
   int64_t total_batch_tokens = 0;    // tokens per step over all ranks; 0: follows from the others
@@ -84,6 +85,7 @@ struct TrainOptions {
   // What save_interval says; 0: not by steps, not by time.
   int64_t save_steps() const;
   double save_seconds() const;
+  int64_t plain_token_bytes() const { return token_bytes == "2" ? 2 : token_bytes == "4" ? 4 : 0; }  // 0: auto
   int64_t tokens_per_step(int64_t world) const { return batch_size * block_size * grad_accum * world; }
 };
 

@@ -113,7 +113,7 @@ Trainer::Trainer(const TrainOptions& options, Context& context, Communicator& wo
 Trainer::~Trainer() = default;
 
 void Trainer::open_data() {
-  dataset_ = open_dataset(options_.train_data, options_.val_data, options_.vocab_size);
+  dataset_ = open_dataset(options_.train_data, options_.val_data, options_.vocab_size, options_.plain_token_bytes());
   const int64_t T = options_.block_size;
   train_ = std::make_unique<Batches>(
       Batches::training(dataset_.train, T, dataset_.vocab_size, static_cast<uint64_t>(options_.seed)));

@@ -1,5 +1,6 @@
 // Fuzz target: files of tokens. An input is a file, opened once as text (a.txt) and once as tokens (a.bin); what is taken
-// must hold the tokens that this target decodes by itself from the formats in models/data/token_files.h.
+// must hold the tokens that this target decodes by itself from the formats in models/data/token_files.h, with each width
+// of plain tokens.
 #include <algorithm>
 #include <cstring>
 #include <vector>
@@ -25,8 +26,16 @@ std::vector<uint32_t> numbers(const std::string& bytes, size_t from) {
   return result;
 }
 
-// The tokens of a file with this content, if it is taken at all.
-std::vector<uint32_t> decoded(const std::string& bytes, bool text) {
+// Numbers of 32 bits below 2^16, and more of them than zeros in every second place by chance.
+bool surely_wide(const std::string& bytes) {
+  const std::vector<uint32_t> wide = numbers<uint32_t>(bytes, 0);
+  return bytes.size() % 4 == 0 && bytes.size() < (64 << 10) &&
+         std::all_of(wide.begin(), wide.end(), [](uint32_t token) { return token <= 0xFFFF; }) &&
+         wide.size() - static_cast<size_t>(std::count(wide.begin(), wide.end(), 0u)) >= 24;
+}
+
+// The tokens of a file with this content, if it is taken at all; `width` of plain tokens, 0 if it was not said.
+std::vector<uint32_t> decoded(const std::string& bytes, bool text, int64_t width) {
   uint32_t head[3] = {};
   std::memcpy(head, bytes.data(), std::min(bytes.size(), sizeof(head)));
   if (head[0] == 20240520 || head[0] == 20240801) {
@@ -36,16 +45,17 @@ std::vector<uint32_t> decoded(const std::string& bytes, bool text) {
     return wide ? numbers<uint32_t>(bytes, 1024) : numbers<uint16_t>(bytes, 1024);
   }
   if (text) return numbers<uint8_t>(bytes, 0);
-  expect(bytes.size() % 2 == 0, "plain tokens of an odd size are taken");
-  return numbers<uint16_t>(bytes, 0);
+  expect(bytes.size() % (width == 4 ? 4 : 2) == 0, "plain tokens of a broken size are taken");
+  expect(width != 0 || !surely_wide(bytes), "32 bits are read as pairs of 16");
+  return width == 4 ? numbers<uint32_t>(bytes, 0) : numbers<uint16_t>(bytes, 0);
 }
 
-void check(const MemoryFile& file, const std::string& bytes, bool text) {
+void check(const MemoryFile& file, const std::string& bytes, bool text, int64_t width) {
   file.set(bytes);
   const std::string& path = file.path();
   refuses<DataError>(path + ": ", [&] {
-    const auto files = TokenFiles::open(path);
-    const std::vector<uint32_t> expected = decoded(bytes, text);
+    const auto files = TokenFiles::open(path, {width, "the fuzzer"});
+    const std::vector<uint32_t> expected = decoded(bytes, text, width);
     expect(!expected.empty() && files->size() == static_cast<int64_t>(expected.size()), "a wrong number of tokens");
     std::vector<int32_t> read(expected.size());
     const bool small = std::all_of(expected.begin(), expected.end(), [](uint32_t token) { return token < kVocab; });
@@ -69,7 +79,7 @@ void check(const MemoryFile& file, const std::string& bytes, bool text) {
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const MemoryFile text("a.txt"), tokens("a.bin");
   const std::string bytes = as_text(data, size);
-  check(text, bytes, true);
-  check(tokens, bytes, false);
+  check(text, bytes, true, 0);
+  for (const int64_t width : {0, 2, 4}) check(tokens, bytes, false, width);
   return 0;
 }

@@ -169,6 +169,28 @@ class TrainGpt(TrainGptCase):
         (self.folder / "large.bin").write_bytes(tokens)
         self.expect_error(3, ["large.bin", "300"], "-i", "large.bin", "--vocab-size", 300)
 
+    def test_tokens_without_a_header_are_as_wide_as_they_are(self):
+        ids = [i * i % 299 for i in range(3000)]
+        (self.folder / "narrow.bin").write_bytes(struct.pack("<3000H", *ids))
+        (self.folder / "wide.bin").write_bytes(struct.pack("<3000I", *ids))
+        (self.folder / "int64.bin").write_bytes(struct.pack("<3000Q", *ids))
+        self.expect_error(3, ["wide.bin", "32 bits", "--token-bytes 4"], "-i", "wide.bin")
+        self.expect_error(3, ["int64.bin", "64 bits", "uint16"], "-i", "int64.bin")
+        self.expect_error(3, ["narrow.bin", "vocabulary of 70000", "uint32"], "-i", "narrow.bin", "--vocab-size", 70000)
+        self.expect_error(2, ["--token-bytes 2", "70000"], "-i", "narrow.bin", "--vocab-size", 70000, "--token-bytes", 2)
+        self.expect_error(2, ["token-bytes", "3", "auto, 2, 4"], "-i", "narrow.bin", "--token-bytes", 3)
+        flags = ["--vocab-size", 300]
+        narrow = self.outcome(*flags, "-i", "narrow.bin")
+        self.assertEqual(self.outcome(*flags, "-i", "wide.bin", "--token-bytes", 4), narrow)
+        self.assertEqual(self.outcome(*flags, "-i", "narrow.bin", "--token-bytes", 2), narrow)
+        # The vocabulary says it too; its size changes the model, not the tokens.
+        big = ["--vocab-size", 70000, "-x", 1, "--n-layer", 1, "--n-head", 1, "--n-embd", 4]
+        losses = []
+        for more in ([], ["--token-bytes", 4]):
+            self.train(*big, "-i", "wide.bin", *more)
+            losses.append(json.loads((self.folder / "out/metrics.jsonl").read_text().splitlines()[0])["train/loss"])
+        self.assertEqual(*losses)
+
     def test_unwritable_folder_is_an_error_before_training(self):
         (self.folder / "file").touch()
         self.expect_error(3, ["file/out"], "-i", self.text, "-o", "file/out")

@@ -7,37 +7,17 @@
 #include "models/data/dataset.h"
 #include "models/data/token_files.h"
 #include "temp_folder.h"
+#include "token_bytes.h"
 
 using namespace trencadis;
 using namespace trencadis::test;
 
 namespace {
 
-template <typename Number>
-std::string as_bytes(const std::vector<Number>& numbers) {
-  return std::string(reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(Number));
-}
-
-std::string header(uint32_t magic, uint32_t version, uint32_t count) {
-  std::vector<uint32_t> words(256);
-  words[0] = magic, words[1] = version, words[2] = count;
-  return as_bytes(words);
-}
-
-std::vector<int32_t> read_all(const TokenFiles& files, int64_t vocab_size) {
-  std::vector<int32_t> tokens(static_cast<size_t>(files.size()));
-  files.read(0, files.size(), vocab_size, tokens.data());
-  return tokens;
-}
-
 TokenRange text_range(std::string text) {
   auto files = TokenFiles::from_text("a text", std::move(text));
   const int64_t size = files->size();
   return {std::move(files), 0, size, "a text"};
-}
-
-std::string open_error(const std::string& pattern) {
-  return error_of<DataError>([&] { TokenFiles::open(pattern); });
 }
 
 }  // namespace
@@ -111,7 +91,7 @@ TEST_CASE("token files: each bad file is an error that names file, value and rem
       {"cut.bin", header(20240520, 1, 4).substr(0, 100), {"cut.bin", "ends after 100 bytes", "header of 1024"}},
       {"model.bin", header(20240326, 3, 4) + four, {"model.bin", "magic number 20240326", "expected 20240520"}},
       {"swapped.bin", header(__builtin_bswap32(20240520), 1, 4) + four, {"swapped.bin", "20240520", "wrong order"}},
-      {"odd.bin", four + "x", {"odd.bin", "odd size of 9 bytes", "20240520"}},
+      {"odd.bin", four + "x", {"odd.bin", "9 bytes are not a multiple of 2", "uint16", "20240520"}},
       {"text.bin", "It was the best of times,", {"text.bin", "begins like text", "*.txt"}},
       {"binary.txt", std::string("ab\0cd", 5), {"binary.txt", "zero byte", "*.bin"}},
   };
