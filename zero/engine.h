@@ -105,6 +105,7 @@ class ZeroEngine final : public RegionObserver {
   const ShardingStrategy& strategy() const { return *strategy_; }
   const ZeroRuntime& runtime() const { return rt_; }
   const Optimizer& optimizer() const { return *optimizer_; }
+  const ZeroOptions& options() const { return options_; }
   // The prediction for this engine, given the uses of one forward.
   StagePlan predict(const std::vector<RegionUse>& uses) const;
   // Given the uses of the last micro-batch.

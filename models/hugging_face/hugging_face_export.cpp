@@ -15,10 +15,10 @@
 #include <memory>
 
 #include "dist/on_all_ranks.h"
-#include "models/checkpoints/durable.h"
 #include "models/families.h"
 #include "models/hugging_face/hugging_face.h"
 #include "models/hugging_face/hugging_face_format.h"
+#include "zero/checkpoint/durable.h"
 
 namespace trencadis {
 

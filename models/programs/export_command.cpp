@@ -2,7 +2,6 @@
 // of the parameters (stage 3), so that what was trained there is exported there.
 #include "dist/mpi/mpi_communicator.h"
 #include "dist/on_all_ranks.h"
-#include "models/checkpoints/checkpoints.h"
 #include "models/families.h"
 #include "models/hugging_face/hugging_face.h"
 #include "models/programs/program.h"
@@ -11,6 +10,7 @@
 #include "models/trainer/trainer.h"
 #include "optim/optimizer.h"
 #include "runtime/cpu/backend.h"
+#include "zero/checkpoint/checkpoints.h"
 
 namespace trencadis {
 

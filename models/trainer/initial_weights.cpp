@@ -3,11 +3,11 @@
 #include <filesystem>
 
 #include "dist/on_all_ranks.h"
-#include "models/checkpoints/checkpoint_folder.h"
-#include "models/checkpoints/checkpoints.h"
 #include "models/families.h"
 #include "models/hugging_face/hugging_face.h"
 #include "models/options/train_flags.h"
+#include "zero/checkpoint/checkpoint_folder.h"
+#include "zero/checkpoint/checkpoints.h"
 
 namespace trencadis {
 

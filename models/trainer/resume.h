@@ -3,8 +3,8 @@
 
 #include <optional>
 
-#include "models/checkpoints/checkpoints.h"
 #include "models/options/train_options.h"
+#include "zero/checkpoint/checkpoints.h"
 
 namespace trencadis {
 

@@ -46,7 +46,6 @@ SaveOptions save_options(const TrainOptions& o) {
   save.interval_steps = o.save_steps();
   save.interval_seconds = o.save_seconds();
   save.keep_last = o.keep_last;
-  save.zero_stage = static_cast<int>(o.zero_stage);
   save.config = settings_of(o);
   return save;
 }
@@ -99,7 +98,7 @@ Trainer::Trainer(const TrainOptions& options, Context& context, Communicator& wo
   on_all_ranks(world, [&] {
     if (chief_ && !options_.export_dir.empty()) check_export_folder(options_.export_dir);
   });
-  saver_ = std::make_unique<CheckpointSaver>(save_options(options_), world_, context_, *engine_, resumed);
+  saver_ = std::make_unique<CheckpointSaver>(save_options(options_), world_, *engine_, resumed);
   on_all_ranks(world, [&] {
     if (!chief_ || options_.metrics_path().empty()) return;
     make_folder_of(options_.metrics_path());

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "dist/communicator.h"
-#include "models/checkpoints/checkpoints.h"
+#include "models/checkpoints/checkpoint_saver.h"
 #include "models/data/dataset.h"
 #include "models/language_model.h"
 #include "models/options/train_options.h"

@@ -36,7 +36,7 @@ FOLDERS = {
     "models/data": ["layers"],
     "models/options": ["runtime"],
     "models/checkpoints": ["zero", "models/language_model.h"],
-    "models/hugging_face": ["zero", "models/checkpoints", "models/families.h"],
+    "models/hugging_face": ["zero", "models/families.h"],
     "models/planner": ["zero", "models/families.h"],
     "models/report": ["zero", "models/language_model.h"],
     "models/trainer": ["zero", "models/data", "models/options", "models/checkpoints", "models/hugging_face",

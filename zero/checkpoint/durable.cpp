@@ -1,4 +1,4 @@
-#include "models/checkpoints/durable.h"
+#include "zero/checkpoint/durable.h"
 
 #include <fcntl.h>
 #include <unistd.h>

@@ -1,6 +1,6 @@
-#include "models/checkpoints/checkpoints.h"
+#include "zero/checkpoint/checkpoints.h"
 
-#include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <random>
 
@@ -116,7 +116,7 @@ std::string load_checkpoint(const FoundCheckpoint& found, ZeroEngine& engine, Co
     differences.push_back(fmt::format("the optimizer's state is {} in the checkpoint and {} here",
                                       fmt::join(found.index.states, ", "), fmt::join(states, ", ")));
   if (!differences.empty())
-    throw Agreed<DataError>(fmt::format("{}: is of another model; give the flags of the run that saved it:\n  {}",
+    throw Agreed<DataError>(fmt::format("{}: is of another model; take the settings of the run that saved it:\n  {}",
                                         found.folder, fmt::join(differences, "\n  ")));
   on_all_ranks(world, [&] {
     CheckpointReader(found.folder, found.index).load(engine, context, with_states && !found.index.states.empty());
@@ -126,34 +126,35 @@ std::string load_checkpoint(const FoundCheckpoint& found, ZeroEngine& engine, Co
                      megabytes(found.index), found.seconds + seconds, found.seconds);
 }
 
-CheckpointSaver::CheckpointSaver(SaveOptions options, Communicator& world, Context& context, ZeroEngine& engine,
-                                 const FoundCheckpoint* resumed)
-    : options_(std::move(options)), world_(world), context_(context), engine_(engine) {
-  if (!options_.on) return;
+Checkpoints::Checkpoints(std::string folder, ZeroEngine& engine, Communicator& world, CheckpointOptions options,
+                         const FoundCheckpoint* resumed)
+    : folder_(std::move(folder)), engine_(engine), world_(world), options_(std::move(options)) {
   on_all_ranks(world, [&] {
     std::error_code ignored;  // the probe below says more
-    if (world.rank() == 0) std::filesystem::create_directories(options_.out_dir, ignored);
+    if (world.rank() == 0) std::filesystem::create_directories(folder_, ignored);
   });
-  on_all_ranks(world, [&] { check_folder_writable(options_.out_dir, "--out-dir"); });
+  on_all_ranks(world, [&] { check_folder_writable(folder_, options_.folder_is, options_.or_else); });
   on_all_ranks(world, [&] {
-    if (world.rank() == 0) lock_ = std::make_unique<FolderLock>(options_.out_dir);
+    if (world.rank() == 0) lock_ = std::make_unique<FolderLock>(folder_, options_.folder_is);
   });
-  if (resumed && std::filesystem::path(resumed->folder).parent_path() == std::filesystem::path(options_.out_dir))
+  if (resumed && std::filesystem::path(resumed->folder).parent_path() == std::filesystem::path(folder_))
     saved_step_ = resumed->index.step;
   run_ = resumed ? resumed->index.run : exchange_texts(world, random_id()).front();
 }
 
-bool CheckpointSaver::overdue() const {
-  return options_.on && options_.interval_seconds > 0 && world_.rank() == 0 &&
-         seconds_since(last_save_) >= options_.interval_seconds;
+std::optional<CheckpointIndex> Checkpoints::load() {
+  notes_.clear();
+  const std::optional<FoundCheckpoint> found = find_checkpoint("", folder_, /*optional=*/true, world_, notes_);
+  if (!found) return std::nullopt;
+  notes_.push_back(load_checkpoint(*found, engine_, engine_.runtime().context, world_, /*with_states=*/true));
+  run_ = found->index.run;
+  saved_step_ = found->index.step;
+  return found->index;
 }
 
-bool CheckpointSaver::due_at(int64_t step) const {
-  return options_.on && options_.interval_steps > 0 && step % options_.interval_steps == 0;
-}
-
-std::vector<std::string> CheckpointSaver::save(int64_t step, int64_t samples) {
-  if (!options_.on || step == saved_step_) return {};
+bool Checkpoints::save(int64_t step, int64_t samples) {
+  notes_.clear();
+  if (step == saved_step_) return false;
   const auto start = Clock::now();
   CheckpointIndex index;
   index.run = run_;
@@ -164,48 +165,44 @@ std::vector<std::string> CheckpointSaver::save(int64_t step, int64_t samples) {
   index.skipped_steps = engine_.steps_skipped();
   index.samples = samples;
   index.world = world_.size();
-  index.zero_stage = options_.zero_stage;
+  index.zero_stage = engine_.options().stage;
   for (int i = 0; i < engine_.optimizer().state_count(); ++i) index.states.push_back(engine_.optimizer().state_name(i));
   index.config = options_.config;
   index.tensors = checkpoint_tensors(engine_.layouts(), world_.size());
 
-  std::vector<std::string> notes;
   try {
-    notes = write(index);
+    write(index);
   } catch (const std::exception&) {
-    if (world_.rank() == 0) abandon_checkpoint(options_.out_dir, step);
+    if (world_.rank() == 0) abandon_checkpoint(folder_, step);
     throw;
   }
   saved_step_ = step;
-  last_save_ = Clock::now();
-  notes.insert(notes.begin(), fmt::format("saved {}/{}: {:.1f} MB in {:.2f} s", options_.out_dir, checkpoint_name(step),
-                                          megabytes(index), seconds_since(start)));
-  return notes;
+  notes_.insert(notes_.begin(), fmt::format("saved {}/{}: {:.1f} MB in {:.2f} s", folder_, checkpoint_name(step),
+                                            megabytes(index), seconds_since(start)));
+  return true;
 }
 
-std::vector<std::string> CheckpointSaver::write(CheckpointIndex& index) {
+void Checkpoints::write(CheckpointIndex& index) {
   const int rank = world_.rank(), size = world_.size();
   on_all_ranks(world_, [&] {
-    if (rank == 0) begin_checkpoint(options_.out_dir, index.step);
+    if (rank == 0) begin_checkpoint(folder_, index.step);
   });
   CheckpointFile own;
   on_all_ranks(world_, [&] {
-    own = write_shard(engine_, context_, fmt::format("{}/{}.partial", options_.out_dir, checkpoint_name(index.step)),
-                      index, rank, size);
+    own = write_shard(engine_, engine_.runtime().context,
+                      fmt::format("{}/{}.partial", folder_, checkpoint_name(index.step)), index, rank, size);
   });
   const std::vector<int64_t> words =
       exchange_words(world_, {own.bytes, static_cast<int64_t>(own.crc32c)}, "sizes of shards");
   for (int r = 0; r < size; ++r)
     index.files.push_back({shard_file_name(r, size), words[static_cast<size_t>(2 * r)],
                            static_cast<uint32_t>(words[static_cast<size_t>(2 * r + 1)])});
-  std::vector<std::string> notes;
   on_all_ranks(world_, [&] {
     if (rank != 0) return;
-    notes = finish_checkpoint(options_.out_dir, index);
-    for (std::string& note : prune_checkpoints(options_.out_dir, index.run, options_.keep_last))
-      notes.push_back(std::move(note));
+    notes_ = finish_checkpoint(folder_, index);
+    for (std::string& note : prune_checkpoints(folder_, index.run, options_.keep_last))
+      notes_.push_back(std::move(note));
   });
-  return notes;
 }
 
 }  // namespace trencadis

@@ -1,4 +1,4 @@
-#include "models/checkpoints/checkpoint_folder.h"
+#include "zero/checkpoint/checkpoint_folder.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -14,8 +14,8 @@
 #include <sstream>
 #include <thread>
 
-#include "models/checkpoints/durable.h"
 #include "runtime/check.h"
+#include "zero/checkpoint/durable.h"
 
 namespace trencadis {
 
@@ -28,10 +28,10 @@ constexpr const char* kReplaced = ".replaced";
 constexpr const char* kIndex = "/index.json";
 
 [[noreturn]] void fail(const std::string& path, const char* what, int error) {
-  const char* remedy = error == ENOSPC || error == EDQUOT ? "; free some space there, or choose another --out-dir"
+  const char* remedy = error == ENOSPC || error == EDQUOT ? "; free some space there, or choose another folder"
                        : error == EACCES || error == EPERM || error == EROFS
-                           ? "; make it writable, or choose another --out-dir"
-                       : error == ENOENT ? "; the folder has gone: do not move or remove --out-dir while a run uses it"
+                           ? "; make it writable, or choose another folder"
+                       : error == ENOENT ? "; the folder has gone: do not move or remove it while a run uses it"
                                          : "";
   throw DataError(fmt::format("{}: {}: {}{}", path, what, std::strerror(error), remedy));
 }
@@ -130,7 +130,7 @@ std::vector<std::string> finish_checkpoint(const std::string& out_dir, Checkpoin
     const auto size = fs::file_size(join(partial, file.name), error);
     if (error || static_cast<int64_t>(size) != file.bytes)
       throw DataError(
-          fmt::format("{}: {}; it is the shard of another rank, and --out-dir must be a folder that all "
+          fmt::format("{}: {}; it is the shard of another rank, and checkpoints need a folder that all "
                       "hosts share",
                       join(partial, file.name),
                       error ? "cannot be seen from rank 0: " + error.message()
@@ -192,7 +192,7 @@ std::vector<std::string> prune_checkpoints(const std::string& out_dir, const std
   return notes;
 }
 
-FolderLock::FolderLock(const std::string& folder, double patience) {
+FolderLock::FolderLock(const std::string& folder, const std::string& what, double patience) {
   const std::string path = join(folder, ".lock");
   descriptor_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
   if (descriptor_ < 0) fail(path, "cannot be opened", errno);
@@ -203,10 +203,10 @@ FolderLock::FolderLock(const std::string& folder, double patience) {
     if (errno != EWOULDBLOCK) return;  // no locks here
     if (duration<double>(steady_clock::now() - start).count() >= patience) {
       ::close(descriptor_);
-      throw DataError(fmt::format(
-          "--out-dir '{}' is in use: another run saves its checkpoints there (it holds {}); wait for its end "
-          "or end it, or choose another --out-dir",
-          folder, path));
+      throw DataError(
+          fmt::format("{} '{}' is in use: another run saves its checkpoints there (it holds {}); wait for its end "
+                      "or end it, or choose another",
+                      what, folder, path));
     }
     std::this_thread::sleep_for(milliseconds(50));
   }
@@ -214,15 +214,13 @@ FolderLock::FolderLock(const std::string& folder, double patience) {
 
 FolderLock::~FolderLock() { ::close(descriptor_); }
 
-void check_folder_writable(const std::string& folder, const std::string& what) {
+void check_folder_writable(const std::string& folder, const std::string& what, const std::string& or_else) {
   const std::string probe = join(folder, fmt::format(".writable-{}", ::getpid()));
   const int descriptor = ::open(probe.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
   if (descriptor < 0) {
     const int error = errno;
-    throw DataError(
-        fmt::format("{} '{}' cannot be written to: {}; checkpoints go there: choose another, or "
-                    "--save-interval off",
-                    what, folder, std::strerror(error)));
+    throw DataError(fmt::format("{} '{}' cannot be written to: {}; checkpoints go there: choose another{}", what,
+                                folder, std::strerror(error), or_else));
   }
   ::close(descriptor);
   ::unlink(probe.c_str());

@@ -14,8 +14,11 @@
 #include <optional>
 #include <set>
 
-#include "models/checkpoints/checkpoint_folder.h"
-#include "temp_folder.h"
+// The project's headers first, see temp_folder.h.
+// clang-format off
+#include "zero/checkpoint/checkpoint_folder.h"
+#include "models/temp_folder.h"
+// clang-format on
 
 using namespace trencadis;
 using namespace trencadis::test;
@@ -243,10 +246,10 @@ TEST_CASE("checkpoint folder: one run at a time") {
   const std::string out = temp.path("out");
   fs::create_directory(out);
   {
-    const FolderLock first(out);
-    const std::string error = error_of<DataError>([&] { FolderLock(out, 0.1); });
+    const FolderLock first(out, "the folder");
+    const std::string error = error_of<DataError>([&] { FolderLock(out, "the folder", 0.1); });
     CHECK(contains(error, "another run saves its checkpoints there"));
     CHECK(contains(error, out));
   }
-  const FolderLock later(out, 0);
+  const FolderLock later(out, "the folder", 0);
 }

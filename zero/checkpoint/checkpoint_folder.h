@@ -62,8 +62,8 @@ std::vector<std::string> prune_checkpoints(const std::string& out_dir, const std
 class FolderLock {
  public:
   // Waits up to `patience` seconds for another holder, as the ranks of a run that was killed may take a moment to end.
-  // Then throws DataError.
-  explicit FolderLock(const std::string& folder, double patience = 10);
+  // Then throws DataError, in which `what` says what the folder is to the user.
+  FolderLock(const std::string& folder, const std::string& what, double patience = 10);
   ~FolderLock();
   FolderLock(const FolderLock&) = delete;
   FolderLock& operator=(const FolderLock&) = delete;
@@ -72,7 +72,7 @@ class FolderLock {
   int descriptor_ = -1;
 };
 
-// Throws DataError unless this process can make files in the folder; `what` names it.
-void check_folder_writable(const std::string& folder, const std::string& what);
+// Throws DataError unless this process can make files in the folder; `what` names it, `or_else` ends the error.
+void check_folder_writable(const std::string& folder, const std::string& what, const std::string& or_else);
 
 }  // namespace trencadis
