@@ -6,6 +6,7 @@
 #include <map>
 
 #include "runtime/crc32c.h"
+#include "zero/finite.h"
 
 namespace trencadis {
 
@@ -347,7 +348,8 @@ void ZeroEngine::visit_state(StateExtent extent, const std::function<void(const 
 }
 
 void ZeroEngine::set_parameters(
-    const std::function<void(const Parameter& parameter, int64_t first, std::span<float> values)>& read) {
+    const std::function<void(const Parameter& parameter, int64_t first, std::span<float> values)>& read,
+    const std::function<std::string(const Parameter& parameter, int64_t element, float value)>& place) {
   constexpr int64_t kChunk = 1 << 20;  // elements: the host never holds a whole parameter
   std::vector<float> host;
   visit_state(StateExtent::held, [&](const StateSlice& slice) {
@@ -356,6 +358,15 @@ void ZeroEngine::set_parameters(
       const int64_t count = std::min(kChunk, slice.memory.size - done);
       host.resize(static_cast<size_t>(count));
       read(slice.parameter, slice.first + done, host);
+      if (const int64_t at = first_not_finite(host); at >= 0) {
+        const Parameter& parameter = slice.parameter;
+        const int64_t element = slice.first + done + at;
+        const float value = host[static_cast<size_t>(at)];
+        throw DataError(
+            fmt::format("{}: a training cannot start from values that are not finite; see how these weights were made",
+                        place ? place(parameter, element, value)
+                              : describe_element(parameter.name, parameter.shape, element, value)));
+      }
       rt_.context.copy_from_host(slice.memory.slice(done, count), host.data());
     }
   });

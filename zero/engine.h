@@ -96,8 +96,11 @@ class ZeroEngine final : public RegionObserver {
   void visit_state(StateExtent extent, const std::function<void(const StateSlice&)>& visit);
   // Gives the parameters their values, as they were drawn at the start: `read` fills `values`, host memory, with the
   // elements [first, first + values.size()) of the parameter, for all that this rank holds. The optimizer's state stays.
+  // A value that is not finite is a DataError, whatever the source: it says where `place` has it (by default the
+  // parameter's name and index).
   void set_parameters(
-      const std::function<void(const Parameter& parameter, int64_t first, std::span<float> values)>& read);
+      const std::function<void(const Parameter& parameter, int64_t first, std::span<float> values)>& read,
+      const std::function<std::string(const Parameter& parameter, int64_t element, float value)>& place = nullptr);
   // Where the training stood whose state has been filled in: see steps_taken() and steps_skipped().
   void set_counts(int64_t steps_taken, int64_t steps_skipped);
 

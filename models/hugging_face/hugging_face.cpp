@@ -11,6 +11,7 @@
 
 #include "models/families.h"
 #include "models/hugging_face/hugging_face_format.h"
+#include "zero/finite.h"
 
 namespace trencadis {
 
@@ -196,6 +197,13 @@ void HuggingFaceModel::read(const Parameter& parameter, int64_t first, std::span
     read_transposed(*tensor, first, out);
   else
     read_stored(*tensor, first, count, out.data());
+}
+
+std::string HuggingFaceModel::describe(const Parameter& parameter, int64_t element, float value) const {
+  const Tensor& tensor = *find(parameter.name);
+  const Shape& shape = tensor.entry->shape;
+  if (names_->transposed(parameter.name)) element = element % shape[0] * shape[1] + element / shape[0];
+  return fmt::format("{}: {}", files_[tensor.file].path(), describe_element(tensor.entry->name, shape, element, value));
 }
 
 void HuggingFaceModel::read_stored(const Tensor& tensor, int64_t first, int64_t count, float* out) const {

@@ -42,6 +42,8 @@ class HuggingFaceModel {
   void check(LanguageModel& model) const;
   // Elements [first, first + out.size()) of a parameter of a checked model, as f32: bf16 and f16 convert exactly.
   void read(const Parameter& parameter, int64_t first, std::span<float> out) const;
+  // Where an element of such a parameter lies, and that it is `value`: file, name and indices are the folder's.
+  std::string describe(const Parameter& parameter, int64_t element, float value) const;
 
  private:
   struct Tensor {

@@ -59,9 +59,11 @@ void load_initial_weights(const std::string& folder, LanguageModel& model, ZeroE
   on_all_ranks(world, [&] {
     const HuggingFaceModel source(folder);
     source.check(model);
-    engine.set_parameters([&](const Parameter& parameter, int64_t first, std::span<float> values) {
-      source.read(parameter, first, values);
-    });
+    engine.set_parameters([&](const Parameter& parameter, int64_t first,
+                              std::span<float> values) { source.read(parameter, first, values); },
+                          [&](const Parameter& parameter, int64_t element, float value) {
+                            return source.describe(parameter, element, value);
+                          });
   });
 }
 

@@ -39,6 +39,8 @@ void check_index(const CheckpointIndex& index) {
     expect(names.insert(file.name).second, "two files of one name");
     expect(!file.name.empty() && file.name != ".." && file.name.find('/') == std::string::npos && file.bytes >= 0,
            "a file outside the folder, or of a negative size");
+    expect(file.not_finite >= 0 && file.not_finite <= file.bytes / 4,
+           "more elements that are not finite than there are");
   }
   names.clear();
   for (const CheckpointTensor& tensor : index.tensors) {

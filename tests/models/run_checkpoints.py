@@ -271,6 +271,40 @@ class Checkpoints(TrainGptCase):
         self.assertIn("full", text)
         self.assertNotIn("step 1/", text)  # said before training, not after it
 
+    def test_values_that_are_not_finite(self):
+        # Weights that are given: one NaN in one bias, which one of three ranks reads.
+        golden = pathlib.Path(__file__).parent.parent / "golden/hugging_face/single"
+        given = self.folder / "given"
+        shutil.copytree(golden, given)
+        path, name = given / "model.safetensors", "transformer.h.1.mlp.c_fc.bias"
+        data = bytearray(path.read_bytes())
+        size = struct.unpack("<Q", data[:8])[0]
+        at = 8 + size + json.loads(data[8:8 + size])[name]["data_offsets"][0] + 4 * 7
+        data[at:at + 4] = struct.pack("<f", float("nan"))
+        path.chmod(0o600)
+        path.write_bytes(data)
+        (self.folder / "tokens.bin").write_bytes(struct.pack("<2000H", *(i * i % 37 for i in range(2000))))
+        for command in [PROGRAM], mpirun(3):
+            result = self.run_command(command, ["-i", "tokens.bin", "-x", 1, "-z", 3, "--init-from", "given"])
+            text = result.stdout + result.stderr
+            self.assertEqual(result.returncode, 3, text)
+            self.assertIn(f"given/model.safetensors: {name}[7] is nan", text)
+            self.assertNotIn("step 1/", text)
+
+        # A run that has such values when it saves goes on with them, and starts no other one. At this rate the first
+        # update overflows wherever the decay has the update's sign.
+        flags = ["-z", 3, "--lr", 3.4e38, "--warmup-steps", 0, "--lr-schedule", "constant", "--keep-last", 0, "-n", 1]
+        text = self.train(*flags, "-x", 2, ranks=2)
+        said = re.search(r"saved out/step-00000001.*; (\d+) elements are NaN or infinite", text)
+        self.assertTrue(said, text)
+        index = json.loads((self.folder / "out/step-00000001/index.json").read_text())
+        self.assertEqual(sum(file.get("not_finite", 0) for file in index["files"]), int(said[1]))
+        resumed = self.train(*flags, "-x", 3, "--resume", "out/step-00000001", "-o", "on")
+        self.assertIn(f"; {said[1]} elements are NaN or infinite", resumed)
+        self.assertIn("step 3/", resumed)
+        text = self.train("-x", 1, "-o", "new", "--init-from", "out/step-00000001", ranks=2, code=3)
+        self.assertRegex(text, r"out/step-00000001/rank-000\d-of-0002.safetensors: values/\S+\[[\d,]+\] is -?inf, as it was")
+
     # -- failures -----------------------------------------------------------------------------------------------------
 
     def test_killed_at_any_moment_and_resumed(self):

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "hugging_face_folders.h"
+#include "models/trainer/initial_weights.h"
 
 using namespace trencadis;
 using namespace trencadis::test;
@@ -131,6 +132,73 @@ TEST_CASE("Hugging Face: every value of f16 and bf16 converts exactly") {
     wrong += std::bit_cast<uint32_t>(bf16s[i]) != i << 16;
   }
   CHECK(wrong == 0);
+}
+
+TEST_CASE("Hugging Face: a value that is not finite is refused on all ranks, with file, tensor, element and value") {
+  const TempFolder temp;
+  // Of starting a training from the folder, as the trainer does.
+  const auto start_error = [](const std::string& path, int world, int stage) {
+    const std::vector<std::string> errors = on_ranks(world, [&](Communicator& comm) {
+      EngineModel rank(comm, HuggingFaceModel(path).config(), stage);
+      load_initial_weights(path, rank.model, rank.engine, rank.context, comm);
+    });
+    for (const std::string& error : errors) CHECK(error == errors[0]);
+    return errors[0];
+  };
+  CHECK(start_error(golden_folder("single"), 1, 0) == "");
+  CHECK(start_error(golden_folder("sharded"), 2, 3) == "");
+
+  const auto with = [&](const std::string& tensor, size_t element, float value) {
+    return changed_folder(temp, "not_finite", [&](RawTensors& tensors, Json&) {
+      std::memcpy(tensors.at(tensor).bytes.data() + 4 * element, &value, sizeof value);
+    });
+  };
+  const float nan = std::nanf(""), inf = std::numeric_limits<float>::infinity();
+  for (const auto& [world, stage] : {std::pair{1, 0}, {2, 1}, {3, 3}}) {
+    CAPTURE(world);
+    std::string path = with("transformer.h.1.mlp.c_fc.bias", 7, nan);
+    const std::string error = start_error(path, world, stage);
+    CHECK(error.starts_with("DataError: "));
+    CHECK(contains(error, path + "/model.safetensors: transformer.h.1.mlp.c_fc.bias[7] is nan: a training cannot start "
+                                 "from values that are not finite"));
+    // (20, 80) in the file, (80, 20) here: the indices are the file's.
+    path = with("transformer.h.0.mlp.c_fc.weight", 3 * 80 + 11, -inf);
+    CHECK(contains(start_error(path, world, stage), "transformer.h.0.mlp.c_fc.weight[3,11] is -inf"));
+    path = with("transformer.wte.weight", 36 * 20 + 19, inf);
+    CHECK(contains(start_error(path, world, stage), "transformer.wte.weight[36,19] is inf"));
+  }
+
+  // Every kind of 16-bit number, and a shard.
+  const auto half = [&](const std::string& dtype, uint16_t value) {
+    return changed_folder(temp, "half", [&](RawTensors& tensors, Json&) {
+      std::vector<uint16_t> values(20, 0x3c00);
+      values[4] = value;
+      tensors["transformer.ln_f.weight"] = raw(dtype, {20}, values);
+    });
+  };
+  for (const auto& [dtype, value, text] : {std::tuple{"F16", 0x7c00, "inf"},
+                                           {"F16", 0xfc00, "-inf"},
+                                           {"F16", 0x7c01, "nan"},
+                                           {"F16", 0x7bff, ""},
+                                           {"BF16", 0x7f80, "inf"},
+                                           {"BF16", 0xff80, "-inf"},
+                                           {"BF16", 0x7fc0, "nan"},
+                                           {"BF16", 0x7f7f, ""}}) {
+    const std::string error = start_error(half(dtype, static_cast<uint16_t>(value)), 2, 3);
+    CAPTURE(dtype);
+    CAPTURE(value);
+    CHECK(std::string(text).empty() == error.empty());
+    if (!error.empty()) CHECK(contains(error, fmt::format("transformer.ln_f.weight[4] is {}:", text)));
+  }
+  const std::string shards = temp.path("shards"), third = shards + "/model-00003-of-00003.safetensors";
+  std::filesystem::copy(golden_folder("sharded"), shards);
+  std::filesystem::permissions(third, std::filesystem::perms::owner_all);
+  RawTensors tensors = load_tensors(third);
+  RawTensor& first = tensors.begin()->second;
+  const bool narrow = first.dtype != "F32";  // then the upper half of the NaN is element 1
+  std::memcpy(first.bytes.data(), &nan, sizeof nan);
+  save_tensors(third, tensors);
+  CHECK(contains(start_error(shards, 2, 3), fmt::format("{}: {}[{}] is nan", third, tensors.begin()->first, +narrow)));
 }
 
 TEST_CASE("Hugging Face: every rank reads what it holds, at each stage") {

@@ -53,6 +53,13 @@ double megabytes(const CheckpointIndex& index) {
   return static_cast<double>(bytes) / 1e6;
 }
 
+// What is said where it is saved, and where it is loaded.
+std::string not_finite_note(const CheckpointIndex& index) {
+  const int64_t count = index.not_finite();
+  if (count == 0) return {};
+  return fmt::format("; {} element{} NaN or infinite", count, count == 1 ? " is" : "s are");
+}
+
 }  // namespace
 
 std::optional<FoundCheckpoint> find_checkpoint(const std::string& asked, const std::string& place, bool optional,
@@ -119,11 +126,12 @@ std::string load_checkpoint(const FoundCheckpoint& found, ZeroEngine& engine, Co
     throw Agreed<DataError>(fmt::format("{}: is of another model; take the settings of the run that saved it:\n  {}",
                                         found.folder, fmt::join(differences, "\n  ")));
   on_all_ranks(world, [&] {
-    CheckpointReader(found.folder, found.index).load(engine, context, with_states && !found.index.states.empty());
+    CheckpointReader(found.folder, found.index)
+        .load(engine, context, with_states && !found.index.states.empty(), /*as_saved=*/with_states);
   });
   const double seconds = seconds_since(start);
-  return fmt::format("loaded {}: {:.1f} MB in {:.2f} s, of which {:.2f} s to check them", found.folder,
-                     megabytes(found.index), found.seconds + seconds, found.seconds);
+  return fmt::format("loaded {}: {:.1f} MB in {:.2f} s, of which {:.2f} s to check them{}", found.folder,
+                     megabytes(found.index), found.seconds + seconds, found.seconds, not_finite_note(found.index));
 }
 
 Checkpoints::Checkpoints(std::string folder, ZeroEngine& engine, Communicator& world, CheckpointOptions options,
@@ -177,8 +185,8 @@ bool Checkpoints::save(int64_t step, int64_t samples) {
     throw;
   }
   saved_step_ = step;
-  notes_.insert(notes_.begin(), fmt::format("saved {}/{}: {:.1f} MB in {:.2f} s", folder_, checkpoint_name(step),
-                                            megabytes(index), seconds_since(start)));
+  notes_.insert(notes_.begin(), fmt::format("saved {}/{}: {:.1f} MB in {:.2f} s{}", folder_, checkpoint_name(step),
+                                            megabytes(index), seconds_since(start), not_finite_note(index)));
   return true;
 }
 
@@ -193,10 +201,11 @@ void Checkpoints::write(CheckpointIndex& index) {
                       fmt::format("{}/{}.partial", folder_, checkpoint_name(index.step)), index, rank, size);
   });
   const std::vector<int64_t> words =
-      exchange_words(world_, {own.bytes, static_cast<int64_t>(own.crc32c)}, "sizes of shards");
-  for (int r = 0; r < size; ++r)
-    index.files.push_back({shard_file_name(r, size), words[static_cast<size_t>(2 * r)],
-                           static_cast<uint32_t>(words[static_cast<size_t>(2 * r + 1)])});
+      exchange_words(world_, {own.bytes, static_cast<int64_t>(own.crc32c), own.not_finite}, "sizes of shards");
+  for (int r = 0; r < size; ++r) {
+    const int64_t* const of_rank = words.data() + 3 * r;
+    index.files.push_back({shard_file_name(r, size), of_rank[0], static_cast<uint32_t>(of_rank[1]), of_rank[2]});
+  }
   on_all_ranks(world_, [&] {
     if (rank != 0) return;
     notes_ = finish_checkpoint(folder_, index);

@@ -31,6 +31,7 @@ class Fields {
     if (!json_.is_object()) fail("is no object");
   }
 
+  bool has(const char* key) const { return json_.contains(key); }
   const ordered_json& at(const char* key) const {
     const auto found = json_.find(key);
     if (found == json_.end()) fail(fmt::format("has no '{}'", key));
@@ -156,6 +157,10 @@ CheckpointIndex parse(const ordered_json& json, const std::string& name) {
       fields.fail(fmt::format("'name' is '{}', which is no file of this folder, or one named twice", file.name));
     file.bytes = fields.number("bytes");
     file.crc32c = parse_crc(fields, "crc32c");
+    if (fields.has("not_finite")) file.not_finite = fields.number("not_finite");
+    if (file.not_finite > file.bytes / 4)
+      fields.fail(fmt::format("'not_finite' is {}, and {} bytes hold no more than {} elements", file.not_finite,
+                              file.bytes, file.bytes / 4));
     index.files.push_back(std::move(file));
   }
   names.clear();
@@ -174,6 +179,12 @@ int64_t CheckpointTensor::elements() const {
   int64_t product = 1;
   for (const int64_t extent : shape) product *= extent;
   return product;
+}
+
+int64_t CheckpointIndex::not_finite() const {
+  int64_t sum = 0;
+  for (const CheckpointFile& file : files) sum += file.not_finite;
+  return sum;
 }
 
 std::string CheckpointIndex::setting(std::string_view key) const {
@@ -211,9 +222,11 @@ std::string to_json(const CheckpointIndex& index) {
   std::vector<std::string> entries;
   for (const auto& [key, value] : index.config) entries.push_back(dump(key) + ": " + dump(value));
   add("config", lines('{', std::exchange(entries, {}), '}'));
-  for (const CheckpointFile& file : index.files)
-    entries.push_back(
-        dump({{"name", file.name}, {"bytes", file.bytes}, {"crc32c", fmt::format("{:08X}", file.crc32c)}}));
+  for (const CheckpointFile& file : index.files) {
+    ordered_json entry = {{"name", file.name}, {"bytes", file.bytes}, {"crc32c", fmt::format("{:08X}", file.crc32c)}};
+    if (file.not_finite > 0) entry["not_finite"] = file.not_finite;
+    entries.push_back(dump(entry));
+  }
   add("files", lines('[', std::exchange(entries, {}), ']'));
   for (const CheckpointTensor& tensor : index.tensors) {
     ordered_json slices = ordered_json::array();

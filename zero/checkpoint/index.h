@@ -41,6 +41,7 @@ struct CheckpointFile {
   std::string name;
   int64_t bytes = 0;
   uint32_t crc32c = 0;
+  int64_t not_finite = 0;  // elements that were NaN or infinite in the run that saved; any other one is damage
 };
 
 struct CheckpointIndex {
@@ -58,6 +59,7 @@ struct CheckpointIndex {
   std::vector<CheckpointFile> files;
   std::vector<CheckpointTensor> tensors;
 
+  int64_t not_finite() const;  // of all files
   // The value of a flag of the run that saved; empty where it had none of this name.
   std::string setting(std::string_view key) const;
 };

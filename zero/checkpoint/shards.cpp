@@ -9,6 +9,7 @@
 #include <map>
 
 #include "runtime/crc32c.h"
+#include "zero/finite.h"
 
 namespace trencadis {
 
@@ -59,18 +60,20 @@ CheckpointFile write_shard(ZeroEngine& engine, Context& context, const std::stri
   const std::string name = shard_file_name(rank, world);
   SafetensorsWriter writer(folder + "/" + name, std::move(entries),
                            {{"format", kShardFormat}, {"run", index.run}, {"save", index.save}});
-  std::vector<char> buffer;
+  std::vector<float> buffer;
+  int64_t not_finite = 0;
   visit([&](const StateSlice& slice) {
     constexpr int64_t chunk = kCheckpointBuffer / kElement;
     for (int64_t done = 0; done < slice.memory.size; done += chunk) {
       const View part = slice.memory.slice(done, std::min(chunk, slice.memory.size - done));
-      buffer.resize(static_cast<size_t>(part.bytes()));
+      buffer.resize(static_cast<size_t>(part.size));
       context.copy_to_host(buffer.data(), part);
+      not_finite += count_not_finite(buffer);
       writer.append(buffer.data(), part.bytes());
     }
   });
   const SafetensorsWriter::Written written = writer.finish();
-  return {name, written.bytes, written.crc32c};
+  return {name, written.bytes, written.crc32c, not_finite};
 }
 
 CheckpointReader::CheckpointReader(std::string folder, const CheckpointIndex& index)
@@ -105,13 +108,14 @@ void CheckpointReader::verify(int number) {
 }
 
 void CheckpointReader::read(const CheckpointTensor& tensor, const std::string& name, int64_t first,
-                            std::span<float> out) {
+                            std::span<float> out, bool as_saved) {
   const int64_t end = first + static_cast<int64_t>(out.size());
   // The slices ascend and cover the tensor: begin with the one that holds `first`.
   auto slice = std::upper_bound(tensor.slices.begin(), tensor.slices.end(), first,
                                 [](int64_t at, const CheckpointSlice& s) { return at < s.first; });
-  for (--slice; first < end; ++slice) {
-    const int64_t count = std::min(end, slice->first + slice->count) - first;
+  int64_t count = 0;
+  for (--slice; first < end; ++slice, first += count) {
+    count = std::min(end, slice->first + slice->count) - first;
     SafetensorsReader& shard = file(slice->file);
     const SafetensorsEntry* entry = shard.find(name);
     if (!entry || entry->dtype != "F32" || entry->elements() != slice->count)
@@ -120,11 +124,18 @@ void CheckpointReader::read(const CheckpointTensor& tensor, const std::string& n
                                   slice->count, name));
     float* const to = out.data() + (static_cast<int64_t>(out.size()) - (end - first));
     shard.read(*entry, (first - slice->first) * kElement, count * kElement, to);
-    first += count;
+    const bool has_some = index_.files[static_cast<size_t>(slice->file)].not_finite > 0;
+    if (has_some && as_saved) continue;
+    if (const int64_t at = first_not_finite({to, static_cast<size_t>(count)}); at >= 0)
+      throw DataError(fmt::format(
+          "{}: {}, {}", shard.path(), describe_element(name, tensor.shape, first + at, to[at]),
+          has_some ? "as it was in the run that saved it; a training cannot start from that: name an earlier checkpoint"
+                   : "and the index knows of no such value in the run that saved it: the file is damaged; name another "
+                     "checkpoint"));
   }
 }
 
-void CheckpointReader::load(ZeroEngine& engine, Context& context, bool with_states) {
+void CheckpointReader::load(ZeroEngine& engine, Context& context, bool with_states, bool as_saved) {
   std::map<std::string_view, const CheckpointTensor*> by_name;
   for (const CheckpointTensor& tensor : index_.tensors) by_name[tensor.name] = &tensor;
   std::vector<float> buffer;
@@ -136,7 +147,7 @@ void CheckpointReader::load(ZeroEngine& engine, Context& context, bool with_stat
     for (int64_t done = 0; done < slice.memory.size; done += chunk) {
       const View part = slice.memory.slice(done, std::min(chunk, slice.memory.size - done));
       buffer.resize(static_cast<size_t>(part.size));
-      read(tensor, name, slice.first + done, buffer);
+      read(tensor, name, slice.first + done, buffer, as_saved);
       context.copy_from_host(part, buffer.data());
     }
   });

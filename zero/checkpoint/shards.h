@@ -34,13 +34,15 @@ class CheckpointReader {
   // Checks file `number` against the index: size, CRC-32C, and that it belongs to this save. Reads all of it once.
   void verify(int number);
   // Fills what this rank holds: values, and with_states the optimizer's state and the counts of steps. The model must
-  // match (model_differences).
-  void load(ZeroEngine& engine, Context& context, bool with_states);
+  // match (model_differences). A value that is NaN or infinite is damage, unless its file says that it holds such ones
+  // and `as_saved` asks for them.
+  void load(ZeroEngine& engine, Context& context, bool with_states, bool as_saved = true);
 
  private:
   SafetensorsReader& file(int number);
   // Elements [first, first + out.size()) of the tensor `name` in the shard files, whose slices are `tensor`'s.
-  void read(const CheckpointTensor& tensor, const std::string& name, int64_t first, std::span<float> out);
+  void read(const CheckpointTensor& tensor, const std::string& name, int64_t first, std::span<float> out,
+            bool as_saved);
 
   const std::string folder_;
   const CheckpointIndex& index_;

@@ -58,6 +58,21 @@ TEST_CASE("index: what was written is read back") {
   CHECK(index.tensors[2].elements() == 1);
 }
 
+TEST_CASE("index: what was not finite when it was saved") {
+  CheckpointIndex index = example();
+  CHECK(index.not_finite() == 0);
+  CHECK(to_json(index).find("not_finite") == std::string::npos);  // as indices had it before
+  index.files[1].not_finite = 22;
+  const CheckpointIndex read = parse_checkpoint_index(to_json(index), "x");
+  CHECK(read.files[0].not_finite == 0);
+  CHECK(read.files[1].not_finite == 22);
+  CHECK(read.not_finite() == 22);
+  index.files[1].not_finite = 23;
+  CHECK(contains(error(to_json(index)), "file 1 'not_finite' is 23, and 90 bytes hold no more than 22 elements"));
+  CHECK(
+      contains(error(changed("\"bytes\":100", "\"bytes\":100,\"not_finite\":-1")), "'not_finite' is no whole number"));
+}
+
 TEST_CASE("index: one changed byte is noticed") {
   const std::string text = to_json(example());
   for (size_t i = 0; i < text.size(); ++i) {
