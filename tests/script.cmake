@@ -1,0 +1,35 @@
+# trencadis_script(name script [PER class|method] [ARGS arguments...] [PROPERTIES ...]): ctest entries name.X, one for each
+# class, or each test method, X of a script of unittest's. What a class sets up for all of its tests is paid once PER class.
+#
+# A script whose tests run one after the other keeps the cores idle: a job of mpirun on a small model spends three quarters
+# of its time in waiting for processes to start and to end. So an entry counts as one processor though its job has several
+# ranks, and ./test.sh lets ctest run twice as many at once as there are cores.
+function(trencadis_script name script)
+  cmake_parse_arguments(ARG "" "PER" "ARGS;PROPERTIES" ${ARGN})
+  set(path ${CMAKE_CURRENT_SOURCE_DIR}/${script})
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${path})
+  file(STRINGS ${path} lines REGEX "^(class [A-Za-z]+|  +def test_[a-z0-9_]+)")
+  set(parts "")
+  foreach(line ${lines})
+    if(line MATCHES "^class ([A-Za-z]+)")
+      set(class ${CMAKE_MATCH_1})
+    elseif(line MATCHES "def test_([a-z0-9_]+)" AND ARG_PER STREQUAL "class")
+      list(APPEND parts ${class} ${class})
+    elseif(line MATCHES "def test_([a-z0-9_]+)")
+      list(APPEND parts ${CMAKE_MATCH_1} ${class}.test_${CMAKE_MATCH_1})
+    endif()
+  endforeach()
+  set(made "")
+  while(parts)
+    list(POP_FRONT parts part what)
+    if(part IN_LIST made)
+      continue()
+    endif()
+    list(APPEND made ${part})
+    add_test(NAME ${name}.${part} COMMAND Python3::Interpreter ${path} ${ARG_ARGS} ${what})
+    set_tests_properties(${name}.${part} PROPERTIES PROCESSORS 1 TIMEOUT 300 ${ARG_PROPERTIES})
+  endwhile()
+  if(NOT made)
+    message(FATAL_ERROR "${script}: no test was found in it")
+  endif()
+endfunction()
