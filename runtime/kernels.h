@@ -12,6 +12,7 @@
 
 #include <cstdint>
 
+#include "runtime/loop.h"
 #include "runtime/random.h"
 #include "runtime/view.h"
 
@@ -44,6 +45,13 @@ inline constexpr double kLossUnit = 1.0 / (1 << 30);  // nats per unit of kLossF
 
 // sum_squares counts in units of 2^-28 (word 0) and 2^-56 (word 1) of the squared maximum.
 inline constexpr double kSquareUnit = 1.0 / (1 << 28);
+
+// The general operations, for models that have no kernel of their own above.
+enum class Unary { exp, log, sqrt, tanh, sigmoid, relu, silu, gelu };
+enum class Binary { add, sub, mul, div };
+enum class Reduce { sum, mean, max };
+// What the derivative is computed from: the result, or else the argument.
+constexpr bool derivative_reads_result(Unary op) { return op != Unary::log && op != Unary::silu && op != Unary::gelu; }
 
 class Kernels {
  public:
@@ -119,6 +127,32 @@ class Kernels {
   // In place: logits_iv = (exp(logits_iv - lse_i) - [v = target_i]) * dloss[0]; 0 for rows that are ignored.
   virtual void softmax_cross_entropy_backward(View logits, ConstView lse, ConstView targets, ConstView dloss, int64_t N,
                                               int64_t V) = 0;
+
+  // -- general operations: any shape (runtime/loop.h) -----------------------------------------------------------------
+  // y_i = op(x_i): e^x, ln x, sqrt x, tanh x, s = 1 / (1 + e^-x), max(x, 0), x s, gelu as above (in place)
+  virtual void unary(View y, ConstView x, Unary op) = 0;
+  // dx_i = dy_i op'(x_i): dy y, dy / x, dy / 2y, dy (1 - y^2), dy y (1 - y), dy [y > 0], dy (s + x s (1 - s)), as above
+  // (in place on dy). `saved` is y where derivative_reads_result(op), else x.
+  virtual void unary_backward(View dx, ConstView dy, ConstView saved, Unary op) = 0;
+  // y = a op b over the loop; y is dense, a and b have its steps (in place on an operand without steps of 0)
+  virtual void binary(View y, ConstView a, ConstView b, Binary op, const Loop& loop) = 0;
+  // d = sum of dy * (d y / d operand) over the dimensions in which the operand, a (0) or b (1), has step 0; d is dense.
+  // d/da: 1, 1, b, 1 / b; d/db: 1, -1, a, -a / b^2. An operand that is not read may be an empty view.
+  virtual void binary_backward(View d, ConstView dy, ConstView a, ConstView b, Binary op, int operand,
+                               const Loop& loop) = 0;
+  // y (outer,inner) = sum, mean or largest of x (outer,n,inner) along n; a NaN is the largest
+  virtual void reduce(View y, ConstView x, Reduce op, const Axis& axis) = 0;
+  // dx_j = dy, dy / n, or for max dy where x_j is the first that equals y (or is NaN), else 0
+  virtual void reduce_backward(View dx, ConstView dy, ConstView x, ConstView y, Reduce op, const Axis& axis) = 0;
+  // y_j = e^x_j / sum_k e^x_k along n; or with `logarithm` y_j = x_j - ln sum_k e^x_k
+  virtual void softmax(View y, ConstView x, bool logarithm, const Axis& axis) = 0;
+  // dx_j = y_j (dy_j - sum_k dy_k y_k); or with `logarithm` dx_j = dy_j - e^y_j sum_k dy_k (in place on dy)
+  virtual void softmax_backward(View dx, ConstView dy, ConstView y, bool logarithm, const Axis& axis) = 0;
+  // y = x over the loop: array 0 is y, 1 is x; elements of y that the loop does not reach stay
+  virtual void copy_strided(View y, ConstView x, const Loop& loop) = 0;
+  // c = op(a) op(b) as in matmul, for every matrix of the loop; c (batch,M,N) is dense, steps count matrices of a and b
+  virtual void batched_matmul(View c, ConstView a, ConstView b, int64_t M, int64_t N, int64_t K, bool trans_a,
+                              bool trans_b, const Loop& batch) = 0;
 
   // -- gradient norm -----------------------------------------------------------------------------------------------
   // out (i64[1]) = max(out, bit pattern of |x_i| as f32): orders like the values, with inf and then NaN on top.

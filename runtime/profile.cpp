@@ -119,6 +119,45 @@ class ProfilingKernels final : public Kernels {
           [&] { kernels_.softmax_cross_entropy_backward(logits, lse, targets, dloss, N, V); });
   }
 
+  void unary(View y, ConstView x, Unary op) override {
+    timed("unary", 0, 2 * bytes_of(x), [&] { kernels_.unary(y, x, op); });
+  }
+  void unary_backward(View dx, ConstView dy, ConstView saved, Unary op) override {
+    timed("unary_backward", 0, 3 * bytes_of(dy), [&] { kernels_.unary_backward(dx, dy, saved, op); });
+  }
+  void binary(View y, ConstView a, ConstView b, Binary op, const Loop& loop) override {
+    timed("binary", 0, 4 * real(loop.count() + loop.span(0) + loop.span(1)),
+          [&] { kernels_.binary(y, a, b, op, loop); });
+  }
+  void binary_backward(View d, ConstView dy, ConstView a, ConstView b, Binary op, int operand,
+                       const Loop& loop) override {
+    timed("binary_backward", 0, 4 * real(loop.count() + loop.span(operand)) + bytes_of(a, b),
+          [&] { kernels_.binary_backward(d, dy, a, b, op, operand, loop); });
+  }
+  void reduce(View y, ConstView x, Reduce op, const Axis& axis) override {
+    timed("reduce", 0, 4 * real(axis.count() + axis.rows()), [&] { kernels_.reduce(y, x, op, axis); });
+  }
+  void reduce_backward(View dx, ConstView dy, ConstView x, ConstView y, Reduce op, const Axis& axis) override {
+    timed("reduce_backward", 0, 4 * real(axis.count() * (op == Reduce::max ? 2 : 1) + axis.rows()),
+          [&] { kernels_.reduce_backward(dx, dy, x, y, op, axis); });
+  }
+  void softmax(View y, ConstView x, bool logarithm, const Axis& axis) override {
+    timed("softmax", 0, 8 * real(axis.count()), [&] { kernels_.softmax(y, x, logarithm, axis); });
+  }
+  void softmax_backward(View dx, ConstView dy, ConstView y, bool logarithm, const Axis& axis) override {
+    timed("softmax_backward", 0, 12 * real(axis.count()),
+          [&] { kernels_.softmax_backward(dx, dy, y, logarithm, axis); });
+  }
+  void copy_strided(View y, ConstView x, const Loop& loop) override {
+    timed("copy_strided", 0, 8 * real(loop.count()), [&] { kernels_.copy_strided(y, x, loop); });
+  }
+  void batched_matmul(View c, ConstView a, ConstView b, int64_t M, int64_t N, int64_t K, bool trans_a, bool trans_b,
+                      const Loop& batch) override {
+    timed("batched_matmul", 2 * real(batch.count()) * real(M) * real(N) * real(K),
+          4 * (real(batch.span(0) * M * K) + real(batch.span(1) * K * N) + real(batch.count() * M * N)),
+          [&] { kernels_.batched_matmul(c, a, b, M, N, K, trans_a, trans_b, batch); });
+  }
+
   void max_abs(View out, ConstView x) override {
     timed("max_abs", 0, bytes_of(x), [&] { kernels_.max_abs(out, x); });
   }

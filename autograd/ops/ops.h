@@ -1,10 +1,12 @@
 // Operations on variables: each computes forward with the context's Kernels and records how to go backward. One file
-// per op, with forward and backward on one screen. Formulas stand in runtime/kernels.h.
+// per op, with forward and backward on one screen. Formulas stand in runtime/kernels.h. These are the fused operations of
+// a transformer; tensor_ops.h, which this header brings, has the general ones.
 //
 // Shapes: B batch, T sequence, C channels, H heads, D head size, V vocabulary, N rows = product of all but the last
 // size. Weights are (out, in), as in PyTorch. Errors: CHECK with the shapes that do not fit.
 #pragma once
 
+#include "autograd/ops/tensor_ops.h"
 #include "autograd/variable.h"
 #include "runtime/random.h"
 
@@ -25,9 +27,6 @@ struct ResidualNorm {
 };
 ResidualNorm residual_layer_norm(const Variable& x, const Variable& r, const Variable& gamma, const Variable& beta,
                                  float eps = 1e-5f);
-
-// a + b, same shapes
-Variable add(const Variable& a, const Variable& b);
 
 // (..., K), (K) -> (..., K):  gelu(x + bias), tanh form
 Variable bias_gelu(const Variable& x, const Variable& bias);

@@ -1,6 +1,6 @@
 // The CPU's Kernels: readable, vectorised, threaded; the reference of their CUDA twins. One file per group of kernels:
 // elementwise.cpp, matmul.cpp, embedding.cpp, layer_norm.cpp, gelu.cpp, attention.cpp, dropout.cpp, cross_entropy.cpp,
-// norm.cpp, optimizer.cpp. f32 only, but for copy and cast.
+// norm.cpp, optimizer.cpp; general.cpp, fold.cpp, softmax.cpp. f32 only, but for copy and cast.
 #pragma once
 
 #include "runtime/cpu/product.h"
@@ -52,6 +52,19 @@ class CpuKernels final : public Kernels {
                              int64_t V) override;
   void softmax_cross_entropy_backward(View logits, ConstView lse, ConstView targets, ConstView dloss, int64_t N,
                                       int64_t V) override;
+
+  void unary(View y, ConstView x, Unary op) override;
+  void unary_backward(View dx, ConstView dy, ConstView saved, Unary op) override;
+  void binary(View y, ConstView a, ConstView b, Binary op, const Loop& loop) override;
+  void binary_backward(View d, ConstView dy, ConstView a, ConstView b, Binary op, int operand,
+                       const Loop& loop) override;
+  void reduce(View y, ConstView x, Reduce op, const Axis& axis) override;
+  void reduce_backward(View dx, ConstView dy, ConstView x, ConstView y, Reduce op, const Axis& axis) override;
+  void softmax(View y, ConstView x, bool logarithm, const Axis& axis) override;
+  void softmax_backward(View dx, ConstView dy, ConstView y, bool logarithm, const Axis& axis) override;
+  void copy_strided(View y, ConstView x, const Loop& loop) override;
+  void batched_matmul(View c, ConstView a, ConstView b, int64_t M, int64_t N, int64_t K, bool trans_a, bool trans_b,
+                      const Loop& batch) override;
 
   void max_abs(View out, ConstView x) override;
   void sum_squares(View out, ConstView x, ConstView max_bits) override;

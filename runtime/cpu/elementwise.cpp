@@ -1,4 +1,4 @@
-// Kernels on one element at a time: zero, copy, cast, add, fill, normal. All are bound by memory; a chunk is large
+// Kernels on one element at a time: zero, copy, cast, fill, normal (add is in general.cpp). All are bound by memory; a chunk is large
 // enough that starting it costs nothing beside its bytes.
 #include <cmath>
 #include <cstring>
@@ -6,20 +6,11 @@
 
 #include "runtime/cpu/argument.h"
 #include "runtime/cpu/cpu_kernels.h"
+#include "runtime/cpu/walk.h"
 
 namespace trencadis {
 
 namespace {
-
-constexpr int64_t kGrainBytes = 64 * 1024;
-constexpr int64_t kGrain = kGrainBytes / 4;  // elements
-
-// body(first, last) for consecutive ranges of [0, n).
-template <typename Body>
-void for_ranges(ThreadPool& pool, int64_t n, int64_t grain, const Body& body) {
-  const Chunks chunks(n, grain);
-  pool.run(chunks.count, [&](int64_t chunk) { body(chunks.begin(chunk), chunks.end(chunk, n)); });
-}
 
 template <typename To, typename From>
 void cast_range(To* y, const From* x, int64_t n) {
@@ -57,18 +48,6 @@ void CpuKernels::cast(View y, ConstView x) {
     for_ranges(pool_, x.size, kGrain,
                [&](int64_t first, int64_t last) { cast_range(to + first, from + first, last - first); });
   }
-}
-
-void CpuKernels::add(View y, ConstView x) { add(y, y, x); }
-
-void CpuKernels::add(View y, ConstView a, ConstView b) {
-  const int64_t n = b.size;
-  float* out = argument<float>("add", "y", y, n);
-  const float* left = argument<float>("add", "a", a, n);
-  const float* right = argument<float>("add", "b", b, n);
-  for_ranges(pool_, n, kGrain, [&](int64_t first, int64_t last) {
-    for (int64_t i = first; i < last; ++i) out[i] = left[i] + right[i];
-  });
 }
 
 void CpuKernels::fill(View x, float value) {

@@ -3,6 +3,7 @@
 #include "runtime/cpu/column_sums.h"
 #include "runtime/cpu/cpu_kernels.h"
 #include "runtime/cpu/product.h"
+#include "runtime/cpu/walk.h"
 
 namespace trencadis {
 
@@ -13,6 +14,32 @@ void CpuKernels::matmul(View c, ConstView a, ConstView b, int64_t M, int64_t N, 
   const float* right = argument<float>("matmul", "b", b, K * N);
   product(pool_, workspace_, out, {left, trans_a ? M : K, trans_a}, {right, trans_b ? K : N, trans_b}, M, N, K,
           {.result = accumulate});
+}
+
+// Small products are dealt out to the threads whole; of large ones each is cut up. An element's bits are the same both
+// ways (product.h).
+void CpuKernels::batched_matmul(View c, ConstView a, ConstView b, int64_t M, int64_t N, int64_t K, bool trans_a,
+                                bool trans_b, const Loop& batch) {
+  constexpr int64_t kLarge = 1 << 20;  // multiplications
+  const int64_t count = batch.count();
+  float* out = argument<float>("batched_matmul", "c", c, count * M * N);
+  const float* left = argument<float>("batched_matmul", "a", a, batch.span(0) * M * K);
+  const float* right = argument<float>("batched_matmul", "b", b, batch.span(1) * K * N);
+  if (M == 0 || N == 0) return;
+  const auto run = [&](int64_t begin, int64_t end, const auto& multiply) {
+    for_runs(batch, begin, end, [&](int64_t first, int64_t length, const Run<2>& r) {
+      for (int64_t i = 0; i < length; ++i)
+        multiply(out + (first + i) * M * N, Operand{left + (r.at[0] + i * r.step[0]) * M * K, trans_a ? M : K, trans_a},
+                 Operand{right + (r.at[1] + i * r.step[1]) * K * N, trans_b ? K : N, trans_b});
+    });
+  };
+  const int64_t work = std::max<int64_t>(1, M * N * K);
+  if (work >= kLarge)
+    return run(0, count,
+               [&](float* to, const Operand& l, const Operand& r) { product(pool_, workspace_, to, l, r, M, N, K); });
+  for_ranges(pool_, count, (kLarge + work - 1) / work / 4, [&](int64_t begin, int64_t end) {
+    run(begin, end, [&](float* to, const Operand& l, const Operand& r) { product(to, N, l, r, M, N, K); });
+  });
 }
 
 void CpuKernels::linear(View y, ConstView x, ConstView w, ConstView bias, int64_t N, int64_t C, int64_t K) {

@@ -100,6 +100,39 @@ class StreamKernels final : public Kernels {
           [=](Kernels& k) { k.softmax_cross_entropy_backward(logits, lse, targets, dloss, N, V); });
   }
 
+  void unary(View y, ConstView x, Unary op) override {
+    defer("unary", [=](Kernels& k) { k.unary(y, x, op); });
+  }
+  void unary_backward(View dx, ConstView dy, ConstView saved, Unary op) override {
+    defer("unary_backward", [=](Kernels& k) { k.unary_backward(dx, dy, saved, op); });
+  }
+  void binary(View y, ConstView a, ConstView b, Binary op, const Loop& loop) override {
+    defer("binary", [=](Kernels& k) { k.binary(y, a, b, op, loop); });
+  }
+  void binary_backward(View d, ConstView dy, ConstView a, ConstView b, Binary op, int operand,
+                       const Loop& loop) override {
+    defer("binary_backward", [=](Kernels& k) { k.binary_backward(d, dy, a, b, op, operand, loop); });
+  }
+  void reduce(View y, ConstView x, Reduce op, const Axis& axis) override {
+    defer("reduce", [=](Kernels& k) { k.reduce(y, x, op, axis); });
+  }
+  void reduce_backward(View dx, ConstView dy, ConstView x, ConstView y, Reduce op, const Axis& axis) override {
+    defer("reduce_backward", [=](Kernels& k) { k.reduce_backward(dx, dy, x, y, op, axis); });
+  }
+  void softmax(View y, ConstView x, bool logarithm, const Axis& axis) override {
+    defer("softmax", [=](Kernels& k) { k.softmax(y, x, logarithm, axis); });
+  }
+  void softmax_backward(View dx, ConstView dy, ConstView y, bool logarithm, const Axis& axis) override {
+    defer("softmax_backward", [=](Kernels& k) { k.softmax_backward(dx, dy, y, logarithm, axis); });
+  }
+  void copy_strided(View y, ConstView x, const Loop& loop) override {
+    defer("copy_strided", [=](Kernels& k) { k.copy_strided(y, x, loop); });
+  }
+  void batched_matmul(View c, ConstView a, ConstView b, int64_t M, int64_t N, int64_t K, bool trans_a, bool trans_b,
+                      const Loop& batch) override {
+    defer("batched_matmul", [=](Kernels& k) { k.batched_matmul(c, a, b, M, N, K, trans_a, trans_b, batch); });
+  }
+
   void max_abs(View out, ConstView x) override {
     defer("max_abs", [=](Kernels& k) { k.max_abs(out, x); });
   }

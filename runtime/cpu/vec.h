@@ -9,7 +9,7 @@
 //   - Only sums, products, fma, divisions, square roots and bit operations, each rounded once as IEEE-754 says: AVX2,
 //     AVX-512 and NEON give the same bits. No reciprocal estimates, no flush to zero.
 //   - sum() and max_of() fold the lanes in one fixed order: 8 apart, then 4, 2, 1.
-//   - A lane that is NaN stays NaN in exp, tanh and sum. max and min give their second operand when one is NaN.
+//   - A lane that is NaN stays NaN in exp, tanh, log and sum. max and min give their second operand when one is NaN.
 // The error bounds below are measured over all exponents by tests/runtime/test_vec.cpp.
 #pragma once
 
@@ -17,6 +17,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #if defined(__AVX2__) && defined(__FMA__)
@@ -289,7 +290,7 @@ template <int kApart>
   exchange<1>(rows);
 }
 
-// -- exp and tanh -----------------------------------------------------------------------------------------------------
+// -- exp, tanh, log ------------------------------------------------------------------------------------------------
 
 // x = n ln 2 + r with n an integer and |r| <= ln 2 / 2, for |x| < 2^20.
 struct Reduced {
@@ -344,6 +345,40 @@ struct Reduced {
   const F32 e = fma(scale, expm1_reduced(y.r), scale - 1.0f);
   const F32 t = e / (e + 2.0f);
   return from_bits(bits(t) | (bits(x) & I32(std::bit_cast<int32_t>(0x80000000u))));
+}
+
+// -1 in the lanes that are NaN.
+[[gnu::always_inline]] inline I32 is_nan(F32 x) { return bits(abs(x)) > I32(0x7f800000); }
+
+// ln x, within 1.1 ulp, subnormal x included. 0 gives -inf, inf inf, what is negative NaN.
+[[gnu::always_inline]] inline F32 log(F32 x) {
+  const float inf = std::numeric_limits<float>::infinity();
+  const I32 tiny = x < F32(std::numeric_limits<float>::min());
+  const F32 normal = select(tiny, x * 0x1p23f, x);
+  // x = m 2^e with m in [sqrt(1/2), sqrt(2)): subtracting the bits of sqrt(1/2) leaves e in the exponent's place.
+  const I32 from_root = bits(normal) - I32(0x3f3504f3);
+  const F32 m = from_bits((from_root & I32(0x007fffff)) + I32(0x3f3504f3));
+  const I32 exponent = (from_root >> 23) - (tiny & I32(23));
+  // An integer that small, as a float: in the low bits of 1.5 * 2^23.
+  const F32 magic = 12582912.0f, e = from_bits(bits(magic) + exponent) - magic;
+  // ln m = z - z^2/2 + z^3 q(z), z = m - 1. The coefficients are those of Cephes' logf (S. Moshier).
+  const F32 z = m - 1.0f, square = z * z;
+  F32 q = 7.0376836292e-2f;
+  q = fma(q, z, -1.1514610310e-1f);
+  q = fma(q, z, 1.1676998740e-1f);
+  q = fma(q, z, -1.2420140846e-1f);
+  q = fma(q, z, 1.4249322787e-1f);
+  q = fma(q, z, -1.6668057665e-1f);
+  q = fma(q, z, 2.0000714765e-1f);
+  q = fma(q, z, -2.4999993993e-1f);
+  q = fma(q, z, 3.3333331174e-1f);
+  // ln 2 in two pieces, as above.
+  F32 small = fma(e, -2.12194440e-4f, q * z * square);
+  small = fma(square, -0.5f, small);
+  F32 y = fma(e, 0.693359375f, z + small);
+  y = select(x < F32(inf), y, x);  // inf; NaN too
+  y = select(x > F32(0.0f), y, select(x < F32(0.0f), F32(std::numeric_limits<float>::quiet_NaN()), F32(-inf)));
+  return select(is_nan(x), x, y);
 }
 
 }  // namespace trencadis::vec

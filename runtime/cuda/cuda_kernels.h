@@ -1,6 +1,6 @@
 // The GPU's Kernels: hand-written CUDA, each beside its launch; the CPU kernel of the same name is the readable
 // reference. One file per group: elementwise.cu, matmul.cu, embedding.cu, layer_norm.cu, gelu.cu, attention.cu,
-// dropout.cu, cross_entropy.cu, norm.cu, optimizer.cu.
+// dropout.cu, cross_entropy.cu, norm.cu, optimizer.cu; general.cu, fold.cu, softmax.cu.
 //
 // Types: activations, parameters and their gradients are f32 or bf16, all of one call alike; what is computed in
 // between, and mean, rstd, lse, losses, masters and moments, is f32. A call returns when its kernels are in the stream.
@@ -67,6 +67,19 @@ class CudaKernels final : public Kernels {
                              int64_t V) override;
   void softmax_cross_entropy_backward(View logits, ConstView lse, ConstView targets, ConstView dloss, int64_t N,
                                       int64_t V) override;
+
+  void unary(View y, ConstView x, Unary op) override;
+  void unary_backward(View dx, ConstView dy, ConstView saved, Unary op) override;
+  void binary(View y, ConstView a, ConstView b, Binary op, const Loop& loop) override;
+  void binary_backward(View d, ConstView dy, ConstView a, ConstView b, Binary op, int operand,
+                       const Loop& loop) override;
+  void reduce(View y, ConstView x, Reduce op, const Axis& axis) override;
+  void reduce_backward(View dx, ConstView dy, ConstView x, ConstView y, Reduce op, const Axis& axis) override;
+  void softmax(View y, ConstView x, bool logarithm, const Axis& axis) override;
+  void softmax_backward(View dx, ConstView dy, ConstView y, bool logarithm, const Axis& axis) override;
+  void copy_strided(View y, ConstView x, const Loop& loop) override;
+  void batched_matmul(View c, ConstView a, ConstView b, int64_t M, int64_t N, int64_t K, bool trans_a, bool trans_b,
+                      const Loop& batch) override;
 
   void max_abs(View out, ConstView x) override;
   void sum_squares(View out, ConstView x, ConstView max_bits) override;

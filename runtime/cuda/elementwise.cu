@@ -1,5 +1,5 @@
-// Kernels on one element at a time: zero, copy, cast, add, fill, normal. All are bound by memory: a thread moves 16
-// bytes at a time, neighbours next to each other.
+// Kernels on one element at a time: zero, copy, cast, fill, normal (add is in general.cu). All are bound by memory: a
+// thread moves 16 bytes at a time, neighbours next to each other.
 #include "runtime/cuda/argument.h"
 #include "runtime/cuda/cuda_kernels.h"
 #include "runtime/cuda/launch.h"
@@ -32,19 +32,6 @@ __global__ void __launch_bounds__(kBlock) cast_kernel(To* y, const From* x, int6
       for (int i = 0; i < kGroup<To>; ++i) out.v[i] = values[part + i];
       store_group<kAligned>(y + first + part, out, left - part);
     }
-  }
-}
-
-// y may be a or b: each thread reads what it writes.
-template <bool kAligned, typename T>
-__global__ void __launch_bounds__(kBlock) add_kernel(T* y, const T* a, const T* b, int64_t n) {
-  for (int64_t group = grid_thread(); group * kGroup<T> < n; group += grid_threads()) {
-    const int64_t first = group * kGroup<T>, left = n - first;
-    Group<T> sum = load_group<kAligned>(a + first, left);
-    const Group<T> other = load_group<kAligned>(b + first, left);
-#pragma unroll
-    for (int i = 0; i < kGroup<T>; ++i) sum.v[i] += other.v[i];
-    store_group<kAligned>(y + first, sum, left);
   }
 }
 
@@ -110,22 +97,6 @@ void CudaKernels::cast(View y, ConstView x) {
     const From* from = device_argument<From>("cast", "x", x, n);
     dispatch_bool(aligned16(to, from), [&](auto aligned) {
       launch(stream_, stride_blocks(divide_up(n, 8), kBlock), kBlock, 0, cast_kernel<aligned(), To, From>, to, from, n);
-    });
-  });
-}
-
-void CudaKernels::add(View y, ConstView x) { add(y, y, x); }
-
-void CudaKernels::add(View y, ConstView a, ConstView b) {
-  const int64_t n = b.size;
-  dispatch_float("add", b.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    T* out = device_argument<T>("add", "y", y, n);
-    const T* left = device_argument<T>("add", "a", a, n);
-    const T* right = device_argument<T>("add", "b", b, n);
-    dispatch_bool(aligned16(out, left, right), [&](auto aligned) {
-      launch(stream_, stride_blocks(divide_up(n, kGroup<T>), kBlock), kBlock, 0, add_kernel<aligned(), T>, out, left,
-             right, n);
     });
   });
 }

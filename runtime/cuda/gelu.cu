@@ -1,33 +1,17 @@
-// GELU behind a bias, and its backward pass; the formulas and why they are written so: runtime/cpu/gelu.cpp.
+// GELU behind a bias, and its backward pass; the formulas: gelu.cuh.
 //
 // Forward is a pass over elements. Backward also needs dbias, a sum over rows: a block has kColumns groups of columns
 // by kRows rows at a time, walks down its chunk of rows, and folds its rows at the end (column_sums.cuh).
 #include "runtime/cuda/argument.h"
 #include "runtime/cuda/column_sums.cuh"
 #include "runtime/cuda/cuda_kernels.h"
+#include "runtime/cuda/gelu.cuh"
 #include "runtime/cuda/reduce.cuh"
 #include "runtime/cuda/types.cuh"
 
 namespace trencadis {
 
 namespace {
-
-constexpr float kMinusTwoC = -1.5957691216057308f;  // -2 sqrt(2/pi)
-constexpr float kCubic = 0.044715f;
-
-// exp(-2z): inf for very negative u.
-__device__ inline float exp_minus_2z(float u) { return expf(u * fmaf(u * u, kMinusTwoC * kCubic, kMinusTwoC)); }
-
-__device__ inline float gelu(float u) { return u / (exp_minus_2z(u) + 1.0f); }
-
-__device__ inline float gelu_derivative(float u) {
-  // Beyond 10, s is 0 or 1 to f32 and the second term vanishes. Comparisons with NaN are false, so that it stays NaN.
-  u = u > 10.0f ? 10.0f : u < -10.0f ? -10.0f : u;
-  const float e = exp_minus_2z(u);
-  const float s = 1.0f / (e + 1.0f);
-  const float two_z_prime = fmaf(u * u, -3.0f * kMinusTwoC * kCubic, -kMinusTwoC);
-  return fmaf(u * s * (e * s), two_z_prime, s);
-}
 
 // A thread has one group of columns in each of its rows, and therefore loads its part of the bias once.
 constexpr int kColumns = 32, kRows = 8;

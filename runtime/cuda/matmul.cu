@@ -71,18 +71,24 @@ int blas_int(int64_t n) {
   return static_cast<int>(n);
 }
 
-// c (M,N) = op(a) op(b) + beta c.
+// Several products with one shape: matrices from one operand to the next of the same kind; 0 where it is repeated.
+struct Batch {
+  int64_t count = 1, a_step = 0, b_step = 0;
+};
+
+// c (batch,M,N) = op(a) op(b) + beta c.
 template <typename T>
 void product(const CublasHandle& handle, T* c, const T* a, const T* b, int64_t M, int64_t N, int64_t K, bool trans_a,
-             bool trans_b, float beta) {
+             bool trans_b, float beta, const Batch& batch = {}) {
   constexpr cudaDataType_t kType = sizeof(T) == 4 ? CUDA_R_32F : CUDA_R_16BF;
   const cublasComputeType_t compute =
       kType == CUDA_R_32F && handle.tf32() ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
   const float alpha = 1;
-  CUBLAS_CHECK(cublasGemmStridedBatchedEx(
-      handle.get(), trans_b ? CUBLAS_OP_T : CUBLAS_OP_N, trans_a ? CUBLAS_OP_T : CUBLAS_OP_N, blas_int(N), blas_int(M),
-      blas_int(K), &alpha, b, kType, blas_int(trans_b ? K : N), 0, a, kType, blas_int(trans_a ? M : K), 0, &beta, c,
-      kType, blas_int(N), 0, 1, compute, CUBLAS_GEMM_DEFAULT));
+  CUBLAS_CHECK(cublasGemmStridedBatchedEx(handle.get(), trans_b ? CUBLAS_OP_T : CUBLAS_OP_N,
+                                          trans_a ? CUBLAS_OP_T : CUBLAS_OP_N, blas_int(N), blas_int(M), blas_int(K),
+                                          &alpha, b, kType, blas_int(trans_b ? K : N), batch.b_step * K * N, a, kType,
+                                          blas_int(trans_a ? M : K), batch.a_step * M * K, &beta, c, kType, blas_int(N),
+                                          M * N, blas_int(batch.count), compute, CUBLAS_GEMM_DEFAULT));
 }
 
 }  // namespace
@@ -100,6 +106,36 @@ void CudaKernels::matmul(View c, ConstView a, ConstView b, int64_t M, int64_t N,
       return;
     }
     product(products_, out, left, right, M, N, K, trans_a, trans_b, accumulate ? 1.0f : 0.0f);
+  });
+}
+
+// One call for the innermost dimension of the batch, whose steps are even; the host walks the others.
+void CudaKernels::batched_matmul(View c, ConstView a, ConstView b, int64_t M, int64_t N, int64_t K, bool trans_a,
+                                 bool trans_b, const Loop& batch) {
+  const char* kernel = "batched_matmul";
+  dispatch_float(kernel, c.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const int64_t matrices = batch.count();
+    T* out = device_argument<T>(kernel, "c", c, matrices * M * N);
+    const T* left = device_argument<T>(kernel, "a", a, batch.span(0) * M * K);
+    const T* right = device_argument<T>(kernel, "b", b, batch.span(1) * K * N);
+    if (matrices == 0 || M == 0 || N == 0) return;
+    if (K == 0) {
+      CUDA_CHECK(cudaMemsetAsync(out, 0, static_cast<size_t>(matrices * M * N) * sizeof(T), stream_));
+      return;
+    }
+    const int inner = batch.rank - 1;
+    const Batch each = inner < 0 ? Batch() : Batch{batch.size[inner], batch.step[0][inner], batch.step[1][inner]};
+    for (int64_t first = 0; first < matrices; first += each.count) {
+      int64_t a_at = 0, b_at = 0, rest = first / each.count;
+      for (int d = inner - 1; d >= 0; --d) {
+        a_at += rest % batch.size[d] * batch.step[0][d];
+        b_at += rest % batch.size[d] * batch.step[1][d];
+        rest /= batch.size[d];
+      }
+      product(products_, out + first * M * N, left + a_at * M * K, right + b_at * K * N, M, N, K, trans_a, trans_b,
+              0.0f, each);
+    }
   });
 }
 

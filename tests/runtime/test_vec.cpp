@@ -70,6 +70,23 @@ TEST_CASE("vec: tanh is within 3 ulp everywhere, also near 0") {
   CHECK(std::isnan(tanh_of(kNaN)));
 }
 
+TEST_CASE("vec: log is within 1.1 ulp everywhere, also near 1 and of subnormal numbers") {
+  const auto log_of = [](float x) { return vec::log(vec::F32(x))[5]; };
+  CHECK(worst_ulps([](vec::F32 x) { return vec::log(x); }, [](double x) { return std::log(x); }) < 1.1);
+  for (int i = -100; i <= 100; ++i) {
+    const float x = 1 + static_cast<float>(i) * 0x1p-23f;
+    CHECK(ulps(log_of(x), std::log(static_cast<double>(x))) < 1.1);
+  }
+  CHECK(log_of(0) == -kInf);
+  CHECK(log_of(-0.0f) == -kInf);
+  CHECK(log_of(kInf) == kInf);
+  CHECK(std::isnan(log_of(-1)));
+  CHECK(std::isnan(log_of(-kInf)));
+  CHECK(std::isnan(log_of(kNaN)));
+  CHECK(vec::is_nan(vec::F32(kNaN))[3] == -1);
+  CHECK(vec::is_nan(vec::F32(-kInf))[3] == 0);
+}
+
 TEST_CASE("vec: fma rounds once, sqrt correctly") {
   const float a = 1 + 0x1p-12f;  // a * a - 1 loses 2^-24 if the product is rounded first
   CHECK(vec::fma(a, a, -1.0f)[3] == 0x1p-11f + 0x1p-24f);
