@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Proves, without a GPU, what a compiler can prove about the CUDA kernels: that they fit the hardware.
 
-    ptxas_budget.py ROOT [--nvcc NVCC] [--cache DIR] [-- FLAGS...]   every runtime/cuda/**/*.cu, for sm_80 and sm_90
+    ptxas_budget.py ROOT [--built DIR] [--cache DIR] [-- FLAGS...]   every runtime/cuda/**/*.cu, for sm_80 and sm_90
     ptxas_budget.py --self-test [--nvcc NVCC]                        plants kernels that break each rule
+    ptxas_budget.py --record COMMAND...                              runs nvcc, with -Xptxas=-v, for a build
 
 Rules, for every kernel (__global__ function):
   local memory      none: no stack frame and no spilled registers. An array that is indexed by a variable, or a register
@@ -11,8 +12,11 @@ Rules, for every kernel (__global__ function):
   registers         a block fits into the 65536 of a multiprocessor: a launch cannot fail for want of them
   shared memory     at most 48 KiB of static arrays (more has to be dynamic, with an opt-in by the host)
 
-Exit code 0: all hold; 1: some do not; 77 (ctest: skipped): no nvcc. With --cache, a file is compiled anew only when it,
-a header under runtime/ or the flags changed.
+Exit code 0: all hold; 1: some do not; 77 (ctest: skipped): no nvcc.
+
+A file that the build has compiled with --record, for these architectures, is not compiled again: what ptxas said lies in
+OBJECT.ptxas, and the launch bounds stand in the PTX that the object holds (--no-compress). Others are compiled; with
+--cache DIR only when they, a header under runtime/ or the flags changed.
 """
 
 import argparse
@@ -85,6 +89,40 @@ def compile_file(nvcc, source, flags):
         return kernels
 
 
+def record(command):
+    """Runs a build's nvcc; what ptxas says of kernels goes into OBJECT.ptxas, the rest to where it would have gone."""
+    log = command[command.index("-o") + 1] + ".ptxas" if "-o" in command else None
+    if log and os.path.exists(log):
+        os.remove(log)
+    run = subprocess.run(command, stderr=subprocess.PIPE, text=True, errors="replace")
+    told, other = [], []
+    for line in run.stderr.splitlines(keepends=True):
+        of_ptxas = line.startswith("ptxas info") or re.match(r"    \d+ bytes stack frame", line)
+        (told if of_ptxas else other).append(line)
+    sys.stderr.write("".join(other))
+    if log and run.returncode == 0:
+        with open(log, "w", encoding="utf-8") as file:
+            file.write("".join(told))
+    return run.returncode
+
+
+def recorded(built, name, newest):
+    """compile_file's answer from what the build recorded in the folder of its objects; None where that is not all there,
+    or older than `newest`."""
+    paths = [os.path.join(built, name + suffix) for suffix in (".o", ".o.ptxas")]
+    if not all(os.path.exists(path) and os.path.getmtime(path) >= newest for path in paths):
+        return None
+    with open(paths[0], "rb") as file:
+        bounds = parse_launch_bounds(file.read().decode("ascii", errors="replace"))
+    with open(paths[1], encoding="utf-8") as file:
+        kernels = parse_usage(file.read())
+    if {kernel["arch"] for kernel in kernels} != set(ARCHITECTURES) or any(k["kernel"] not in bounds for k in kernels):
+        return None
+    for kernel in kernels:
+        kernel["threads"] = bounds[kernel["kernel"]]
+    return kernels
+
+
 def complaints(kernel):
     """What is wrong with one kernel on one architecture."""
     found = []
@@ -104,8 +142,13 @@ def complaints(kernel):
     return found
 
 
-def cached(cache, nvcc, source, flags, headers):
-    """compile_file, or what it returned for the same bytes."""
+def usage_of(built, cache, nvcc, root, source, flags, headers):
+    """What the build recorded, else compile_file, or what it returned for the same bytes."""
+    if built:
+        name = os.path.relpath(source, os.path.join(root, "runtime", "cuda"))
+        if kernels := recorded(built, name, os.path.getmtime(source)):
+            return kernels
+        print(f"{os.path.relpath(source, root)}: not recorded by the build, so it is compiled here")
     if not cache:
         return compile_file(nvcc, source, flags)
     digest = hashlib.sha256(repr((headers, flags, ARCHITECTURES)).encode())
@@ -140,7 +183,7 @@ def short_names(kernels):
                 kernel["kernel"] = short
 
 
-def check_sources(nvcc, root, sources, flags, cache=None):
+def check_sources(nvcc, root, sources, flags, cache=None, built=None):
     """Prints a line for each kernel; the number of kernels, and of those that break a rule."""
     headers = []
     for path in sorted(glob.glob(os.path.join(root, "runtime", "**", "*.h"), recursive=True) +
@@ -150,7 +193,8 @@ def check_sources(nvcc, root, sources, flags, cache=None):
     # The longest first.
     sources = sorted(sources, key=os.path.getsize, reverse=True)
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        results = list(pool.map(lambda source: cached(cache, nvcc, source, flags, headers), sources))
+        results = list(pool.map(lambda source: usage_of(built, cache, nvcc, root, source, flags, headers),
+                                sources))
     count = bad = 0
     for source, kernels in sorted(zip(sources, results)):
         print(os.path.relpath(source, root))
@@ -209,11 +253,25 @@ def self_test(nvcc):
         good = any(word in text for text in texts) if word else not texts
         failures += not good
         print(f"{change}: {texts}{'' if good else '   NOT AS EXPECTED'}")
+    # What a build records is what is found here, and nothing where the build was for other architectures.
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ("spill", "bounds"):
+            source = os.path.join(folder, name + ".cu")
+            with open(source, "w", encoding="utf-8") as file:
+                file.write(PLANTED[name][0])
+            build = [nvcc, "-std=c++20", "-O3", "-Xptxas=-v", "--no-compress", "-c", source, "-o", source + ".o"]
+            both = ["--generate-code=arch=compute_80,code=[sm_80]", "--generate-code=arch=compute_90,code=[compute_90,sm_90]"]
+            good = record(build + both) == 0 and recorded(folder, name + ".cu", 0) == found[name]
+            good = good and record(build + both[1:]) == 0 and recorded(folder, name + ".cu", 0) is None
+            failures += not good
+            print(f"{name}, recorded: {'as compiled here' if good else 'NOT AS EXPECTED'}")
     return 1 if failures else 0
 
 
 def main():
     arguments, flags = sys.argv[1:], []
+    if arguments[:1] == ["--record"]:
+        sys.exit(record(arguments[1:]))
     if "--" in arguments:
         flags = arguments[arguments.index("--") + 1:]
         arguments = arguments[:arguments.index("--")]
@@ -221,6 +279,7 @@ def main():
     parser.add_argument("root", nargs="?")
     parser.add_argument("--nvcc", default="nvcc")
     parser.add_argument("--cache")
+    parser.add_argument("--built", help="the folder of the objects of runtime_cuda")
     parser.add_argument("--self-test", action="store_true")
     options = parser.parse_args(arguments)
     nvcc = shutil.which(options.nvcc)
@@ -235,7 +294,7 @@ def main():
     sources = glob.glob(os.path.join(root, "runtime", "cuda", "**", "*.cu"), recursive=True)
     flags = ["-I" + root, "-I" + os.path.join(root, "runtime", "cuda", "gpu"), *flags]
     try:
-        count, bad = check_sources(nvcc, root, sources, flags, options.cache)
+        count, bad = check_sources(nvcc, root, sources, flags, options.cache, options.built)
     except RuntimeError as error:
         print(error)
         sys.exit(1)
