@@ -1,6 +1,7 @@
 // Every op's gradient against finite differences: ragged shapes, sizes of 1, sequences that are no multiple of a tile,
 // frozen parameters; and that wrong shapes are errors that say what does not fit.
 #include "autograd/gradient_check.h"
+#include "autograd/ops/tensor_ops.h"
 
 namespace trencadis::test {
 namespace {
@@ -168,6 +169,17 @@ TEST_CASE("softmax_cross_entropy") {
         return {softmax_cross_entropy(in[0], Tensor::from(context, targets, {rows}))};
       });
     }
+}
+
+TEST_CASE("softmax_cross_entropy: logits that another backward reads are left as they are") {
+  const std::vector<int32_t> targets = {4, 0, -1, 2};
+  // Both save their results; the second one's are the loss's logits in another shape.
+  check_gradient({{"x", {4, 5}}}, [=](Context& context, const Variables& in) -> Variables {
+    return {softmax_cross_entropy(tanh(in[0]), Tensor::from(context, targets, {4}))};
+  });
+  check_gradient({{"x", {2, 10}}}, [=](Context& context, const Variables& in) -> Variables {
+    return {softmax_cross_entropy(reshape(sigmoid(in[0]), {4, 5}), Tensor::from(context, targets, {4}))};
+  });
 }
 
 TEST_CASE("a chain of all ops") {
