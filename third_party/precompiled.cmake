@@ -45,6 +45,8 @@ function(trencadis_precompile_headers directory)
       endif()
     endif()
     target_precompile_headers(${target} REUSE_FROM ${name})
+    # GCC takes them only where their macros are defined alike, also in a target that does not use fmt.
+    target_compile_definitions(${target} PRIVATE $<TARGET_PROPERTY:fmt::fmt,INTERFACE_COMPILE_DEFINITIONS>)
   endforeach()
   get_property(subdirectories DIRECTORY ${directory} PROPERTY SUBDIRECTORIES)
   foreach(subdirectory ${subdirectories})
