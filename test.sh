@@ -16,6 +16,8 @@ tests, with AddressSanitizer and UndefinedBehaviorSanitizer) and tsan (those wit
                   zero/README.md. `list` shows all mutants
   --help          this text
 
+At the end stands how long each part took; tests/where_time_goes.py says what of, by parts of the build and of the tests.
+
 Exit code 0 if all passed. To run one test by hand: build/release/bin/test_runtime, or
   ctest --preset release -R NAME
 TEXT
@@ -92,8 +94,14 @@ test_preset() {
   quietly "build/$preset/configure.log" cmake --preset "$preset" -DTRENCADIS_FETCH_CUDA_HEADERS=ON \
     -DTRENCADIS_FETCH_CUDNN_FRONTEND=ON || return 1
   quietly "build/$preset/build.log" cmake --build "build/$preset" -j "$cores" --target $target || return 1
-  echo "== $preset: built in $((SECONDS - begin)) s, testing"
-  ctest --preset "$preset" -j "$cores" "${filter[@]}" </dev/null
+  local built=$((SECONDS - begin)) status=0
+  echo "== $preset: built in $built s, testing"
+  # Twice as many at once as there are cores: many entries wait for processes to start and end (tests/script.cmake).
+  ctest --preset "$preset" -j $((2 * cores)) --output-junit "$PWD/build/$preset/tests.xml" "${filter[@]}" </dev/null || status=$?
+  local tested=$((SECONDS - begin - built))
+  printf 'built %d\ntested %d\n' "$built" "$tested" >"build/$preset/seconds.txt"
+  parts+=("$preset built in $built s, tested in $tested s")
+  return $status
 }
 
 # The whole suite of zero/ on the broken program; success means that it fails. A mutant may also hang.
@@ -115,9 +123,11 @@ if [ -n "$mutant" ]; then
 fi
 
 failed=()
+parts=()
 for preset in "${presets[@]}"; do
   test_preset "$preset" || failed+=("$preset")
 done
+[ ${#parts[@]} -eq 0 ] || printf 'test.sh: %s\n' "${parts[@]}"
 if [ ${#failed[@]} -gt 0 ]; then
   echo "test.sh: FAILED in: ${failed[*]} (after $SECONDS s)"
   exit 1

@@ -47,6 +47,8 @@ function(trencadis_precompile_headers directory)
     target_precompile_headers(${target} REUSE_FROM ${name})
     # GCC takes them only where their macros are defined alike, also in a target that does not use fmt.
     target_compile_definitions(${target} PRIVATE $<TARGET_PROPERTY:fmt::fmt,INTERFACE_COMPILE_DEFINITIONS>)
+    # ccache must see which headers; options that GCC takes for others make a slow build, with a warning, not a broken one.
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess;-Wno-error=invalid-pch>)
   endforeach()
   get_property(subdirectories DIRECTORY ${directory} PROPERTY SUBDIRECTORIES)
   foreach(subdirectory ${subdirectories})
