@@ -46,7 +46,7 @@ std::string legend(const Chart& chart) {
 }
 
 // What report.js reads: where the plot lies, and every number that is drawn.
-std::string data_of(const Chart& chart, const Axis& x, const Axis& y) {
+std::string data_of(const Chart& chart, const PlotAxis& x, const PlotAxis& y) {
   std::string json = fmt::format(
       R"({{"plot":[{},{},{},{}],"x":[{:.9g},{:.9g}],"y":[{:.9g},{:.9g}],"log":{},"bytes":{},"steps":{},"x_label":{},"curves":[)",
       px(x.from), px(x.to), px(y.to), px(y.from), x.low, x.high, y.low, y.high, y.logarithmic, chart.bytes, chart.steps,
@@ -62,9 +62,9 @@ std::string data_of(const Chart& chart, const Axis& x, const Axis& y) {
 
 }  // namespace
 
-std::string draw_axes(const Axis& x, const Axis& y, const std::string& x_label, double unit_size) {
+std::string draw_axes(const PlotAxis& x, const PlotAxis& y, const std::string& x_label, double unit_size) {
   std::string svg = "<g class=\"axes\">";
-  Axis shown = y;  // in units, whose round numbers are wanted
+  PlotAxis shown = y;  // in units, whose round numbers are wanted
   shown.low /= unit_size;
   shown.high /= unit_size;
   for (const double tick : shown.ticks(5)) {
@@ -94,8 +94,8 @@ std::string draw(const Chart& chart) {
     return fmt::format(
         "<figure class=\"chart\"><figcaption>{}</figcaption><p class=\"missing\">No numbers.</p></figure>",
         escape(chart.title));
-  Axis x = {xs.low, xs.high, 58, chart.width - 12};
-  Axis y = {chart.from_zero ? std::min(0.0, ys.low) : ys.low, ys.high, chart.height - 42, 14};
+  PlotAxis x = {xs.low, xs.high, 58, chart.width - 12};
+  PlotAxis y = {chart.from_zero ? std::min(0.0, ys.low) : ys.low, ys.high, chart.height - 42, 14};
   y.logarithmic = chart.logarithmic && positive;
   const double margin = y.logarithmic ? 1 : 0.04 * (y.high - y.low);
   y.high = y.logarithmic ? y.high * 1.1 : y.high + margin;

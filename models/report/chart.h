@@ -32,6 +32,6 @@ struct Chart {
 std::string draw(const Chart& chart);
 
 // Grid lines, numbers and titles of two axes; the plot lies between them.
-std::string draw_axes(const Axis& x, const Axis& y, const std::string& x_label, double unit_size);
+std::string draw_axes(const PlotAxis& x, const PlotAxis& y, const std::string& x_label, double unit_size);
 
 }  // namespace trencadis

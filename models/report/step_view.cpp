@@ -44,8 +44,8 @@ std::string short_name(const std::string& name, const Kind& kind) {
 
 double ms(int64_t ns) { return static_cast<double>(ns) / 1e6; }
 
-std::string draw_areas(const std::vector<Timeline::Sample>& samples, int64_t begin, int64_t end, const Axis& x,
-                       const Axis& y) {
+std::string draw_areas(const std::vector<Timeline::Sample>& samples, int64_t begin, int64_t end, const PlotAxis& x,
+                       const PlotAxis& y) {
   // From the sum of all categories down: each area covers the part of the one before that is not its own.
   std::string svg;
   for (int c = kMemoryCategories - 1; c >= 0; --c) {
@@ -87,7 +87,7 @@ std::vector<Timeline::Span> simplified(const Timeline& t, std::vector<Timeline::
 }
 
 std::string draw_spans(const Timeline& t, const std::vector<Timeline::Span>& spans, int64_t begin, int64_t end,
-                       const Axis& x, const std::vector<int>& row_of_lane) {
+                       const PlotAxis& x, const std::vector<int>& row_of_lane) {
   std::string svg;
   for (const Timeline::Span& span : spans) {
     const std::string& name = t.name_of(span);
@@ -112,7 +112,7 @@ std::string draw_spans(const Timeline& t, const std::vector<Timeline::Span>& spa
 }
 
 // The numbers that are drawn, for report.js.
-std::string data_of(const std::vector<Timeline::Sample>& samples, int64_t begin, const Axis& x, const Axis& y) {
+std::string data_of(const std::vector<Timeline::Sample>& samples, int64_t begin, const PlotAxis& x, const PlotAxis& y) {
   std::string times, live[kMemoryCategories];
   for (const Timeline::Sample& sample : samples) {
     const char* comma = times.empty() ? "" : ",";
@@ -150,8 +150,8 @@ std::string draw(const StepView& view) {
     row_of_lane.push_back(static_cast<int>(std::find(order.begin(), order.end(), lane) - order.begin()));
   const double lanes_end = kFirstLane + static_cast<double>(order.size()) * (kLaneHeight + kLaneGap);
 
-  const Axis x = {0, view.milliseconds, kLeft, kWidth - kRight};
-  const Axis y = {0, static_cast<double>(std::max<int64_t>(1, view.most_bytes)) * 1.04, kMemoryBottom, kMemoryTop};
+  const PlotAxis x = {0, view.milliseconds, kLeft, kWidth - kRight};
+  const PlotAxis y = {0, static_cast<double>(std::max<int64_t>(1, view.most_bytes)) * 1.04, kMemoryBottom, kMemoryTop};
   const ByteUnit unit = byte_unit(y.high);
   std::string svg = fmt::format(
       "<figure class=\"step\"><svg viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"Live memory and lanes of step "
@@ -159,7 +159,7 @@ std::string draw(const StepView& view) {
       kWidth, px(lanes_end + 36), view.step);
   const std::vector<Timeline::Sample> samples = thin(t.samples, begin, end, view.bins);
   svg += "<g class=\"axes\">";
-  Axis shown = y;
+  PlotAxis shown = y;
   shown.low /= unit.size;
   shown.high /= unit.size;
   for (const double tick : shown.ticks(5))

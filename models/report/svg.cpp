@@ -98,13 +98,13 @@ std::string count_text(double count) {
   return fmt::format("{:.6g}", count);
 }
 
-double Axis::at(double value) const {
+double PlotAxis::at(double value) const {
   const auto scaled = [&](double v) { return logarithmic ? std::log10(v) : v; };
   const double span = scaled(high) - scaled(low);
   return from + (span > 0 ? (scaled(value) - scaled(low)) / span : 0.5) * (to - from);
 }
 
-std::vector<double> Axis::ticks(int about) const {
+std::vector<double> PlotAxis::ticks(int about) const {
   std::vector<double> found;
   if (logarithmic) {
     const bool few = std::log10(high / low) < 1.5;
@@ -161,7 +161,7 @@ Points thin_curve(const std::vector<double>& x, const std::vector<double>& y, in
   return points;
 }
 
-std::string path_through(const Points& points, const Axis& x, const Axis& y, bool steps) {
+std::string path_through(const Points& points, const PlotAxis& x, const PlotAxis& y, bool steps) {
   std::string d, last_y;
   bool drawing = false;
   for (size_t i = 0; i < points.x.size(); ++i) {

@@ -20,7 +20,7 @@ std::string bytes_text(int64_t bytes);     // "38.2 MiB"; "–" below 0
 std::string count_text(double count);      // "12.3k", "1.5M"
 
 // A linear or logarithmic scale from values to lengths.
-struct Axis {
+struct PlotAxis {
   double low = 0, high = 1;  // values
   double from = 0, to = 1;   // lengths at low and high
   bool logarithmic = false;
@@ -43,6 +43,6 @@ struct Points {
 Points thin_curve(const std::vector<double>& x, const std::vector<double>& y, int bins);
 
 // The `d` of a path through points; NaN lifts the pen. steps: a value holds until the next point.
-std::string path_through(const Points& points, const Axis& x, const Axis& y, bool steps);
+std::string path_through(const Points& points, const PlotAxis& x, const PlotAxis& y, bool steps);
 
 }  // namespace trencadis

@@ -46,7 +46,7 @@ TEST_CASE("report: a thinned curve keeps every low and high, in order, and its g
   CHECK(std::count(points.y.begin(), points.y.end(), 40) == 1);
   CHECK(std::count(points.y.begin(), points.y.end(), -40) == 1);
   CHECK(std::any_of(points.y.begin(), points.y.end(), [](double v) { return std::isnan(v); }));
-  const Axis axis = {0, 100'000, 0, 500}, up = {-40, 40, 100, 0};
+  const PlotAxis axis = {0, 100'000, 0, 500}, up = {-40, 40, 100, 0};
   const std::string d = path_through(points, axis, up, false);
   CHECK(std::count(d.begin(), d.end(), 'M') == 2);  // the pen is lifted over the gap
   CHECK(thin_curve({1, 2, 3}, {1, 2, 3}, 400).x.size() == 3);
@@ -54,11 +54,11 @@ TEST_CASE("report: a thinned curve keeps every low and high, in order, and its g
 }
 
 TEST_CASE("report: axes have round numbers inside") {
-  CHECK(Axis{0, 10, 0, 100}.ticks(5) == std::vector<double>{0, 2, 4, 6, 8, 10});
-  CHECK(Axis{3, 3, 0, 100}.ticks(5).size() == 1);
-  CHECK(Axis{0.5, 200, 0, 100, true}.ticks(5) == std::vector<double>{1, 10, 100});
-  CHECK(Axis{0, 10, 0, 100}.at(5) == doctest::Approx(50));
-  CHECK(Axis{1, 100, 0, 100, true}.at(10) == doctest::Approx(50));
+  CHECK(PlotAxis{0, 10, 0, 100}.ticks(5) == std::vector<double>{0, 2, 4, 6, 8, 10});
+  CHECK(PlotAxis{3, 3, 0, 100}.ticks(5).size() == 1);
+  CHECK(PlotAxis{0.5, 200, 0, 100, true}.ticks(5) == std::vector<double>{1, 10, 100});
+  CHECK(PlotAxis{0, 10, 0, 100}.at(5) == doctest::Approx(50));
+  CHECK(PlotAxis{1, 100, 0, 100, true}.at(10) == doctest::Approx(50));
   CHECK(significant(2.34567, 4) == "2.346");
   CHECK(significant(0, 4) == "0.000");
   CHECK(significant(std::nan(""), 4) == "–");
