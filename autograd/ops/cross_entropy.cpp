@@ -1,6 +1,6 @@
 // loss = sum over rows of (log sum_v exp(logits_v) - logits_target). Backward: (softmax - one_hot) dloss, written over
-// the logits, the largest activation of a language model, so that they exist once; unless somebody else holds them: the
-// op that made them may have saved its result for its own backward.
+// the logits, the largest activation of a language model, so that they exist once; but for logits that somebody else
+// holds: the caller, or the operation that made them and reads its result in backward (tanh does).
 #include "autograd/ops/ops.h"
 #include "runtime/context.h"
 
@@ -16,15 +16,14 @@ Variable softmax_cross_entropy(const Variable& logits, const Tensor& targets, co
   const Tensor sums = totals.defined() ? totals : Tensor::zeros(context, {kLossWords}, DType::i64);
   context.kernels().softmax_cross_entropy(loss, lse, sums, logits.value(), targets, N, V);
 
-  auto backward = [=, &context, saved = logits.value()](Tensors g) mutable -> Tensors {
-    Tensor dlogits = saved;
-    if (saved.storage().use_count() > 2) {  // not by these two alone
-      dlogits = Tensor::empty(context, saved.shape(), saved.dtype(), MemoryCategory::activation, "dlogits");
-      context.kernels().copy(dlogits, saved);
+  auto backward = [=, &context, saved = logits.value()](Tensors g) -> Tensors {
+    Tensor d = saved;
+    if (saved.storage().use_count() > 2) {  // saved and d
+      d = Tensor::empty(context, saved.shape(), saved.dtype(), MemoryCategory::activation, "gradient of logits");
+      context.kernels().copy(d, saved);
     }
-    saved = Tensor();
-    context.kernels().softmax_cross_entropy_backward(dlogits, lse, targets, g[0], N, V);
-    return {dlogits};
+    context.kernels().softmax_cross_entropy_backward(d, lse, targets, g[0], N, V);
+    return {d};
   };
   return record("softmax_cross_entropy", {logits}, std::move(loss), std::move(backward));
 }

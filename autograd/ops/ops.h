@@ -39,8 +39,8 @@ Variable causal_self_attention(const Variable& qkv, int64_t heads, const Dropout
 Variable dropout(const Variable& x, const DropoutMask& mask);
 
 // logits (..., V), targets i32 with one entry per row, negative = ignored -> the SUM of the rows' losses, f32[1].
-// For a mean seed backward with 1/count. Backward overwrites the memory of the logits with their gradient, unless
-// somebody else holds it.
+// For a mean seed backward with 1/count. Backward overwrites the logits' memory with their gradient if nobody else holds
+// it.
 // `totals` (i64[kLossWords]), if defined, is added to; the caller zeroes it.
 Variable softmax_cross_entropy(const Variable& logits, const Tensor& targets, const Tensor& totals = {});
 

@@ -156,8 +156,10 @@ void CudaKernels::add(View y, ConstView a, ConstView b) {
   const int64_t n = b.size;
   dispatch_float("add", b.dtype, [&](auto zero) {
     using T = decltype(zero);
-    launch_binary<T>(stream_, device_argument<T>("add", "y", y, n), device_argument<T>("add", "a", a, n),
-                     device_argument<T>("add", "b", b, n), Binary::add, 1, 1, n);
+    T* out = device_argument<T>("add", "y", y, n);
+    const T* left = device_argument<T>("add", "a", a, n);
+    const T* right = device_argument<T>("add", "b", b, n);
+    launch_binary<T>(stream_, out, left, right, Binary::add, 1, 1, n);
   });
 }
 

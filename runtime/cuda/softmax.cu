@@ -47,10 +47,10 @@ __global__ void __launch_bounds__(kBlock) softmax_kernel(T* y, const T* x, bool 
     float sum = 0;
     for (int64_t j = lane; j < axis.n; j += kThreads) sum += expf(to_float(x[first + j * axis.inner]) - largest);
     sum = row_sum<kThreads>(sum);
-    const float log_sum = logf(sum);
+    const float log_sum = logf(sum), scale = 1.0f / sum;  // a division in the loop would cost registers
     for (int64_t j = lane; j < axis.n; j += kThreads) {
       const float shifted = to_float(x[first + j * axis.inner]) - largest;
-      y[first + j * axis.inner] = from_float<T>(logarithm ? shifted - log_sum : expf(shifted) / sum);
+      y[first + j * axis.inner] = from_float<T>(logarithm ? shifted - log_sum : expf(shifted) * scale);
     }
   });
 }

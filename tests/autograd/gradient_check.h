@@ -85,7 +85,7 @@ class GradientCheck {
       INFO("input ", inputs_[i].name);
       REQUIRE(variables[i].gradient_written() == inputs_[i].requires_grad);
       analytic_.push_back(inputs_[i].requires_grad ? variables[i].gradient().to_vector() : std::vector<float>());
-      // An op may overwrite what it reads (cross-entropy does): the second pass starts from the same values again.
+      // An op may overwrite what it reads: the second pass starts from the same values again.
       variables[i].bind(Tensor::from(context_, values_[i], inputs_[i].shape));
     }
     backward_once(variables);

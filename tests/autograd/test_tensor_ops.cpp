@@ -256,6 +256,30 @@ TEST_CASE("a parameter with lent gradient memory, as any operand, twice") {
   CHECK(lent[29] == 0);
 }
 
+TEST_CASE("cross-entropy of logits that somebody else reads in backward") {
+  const std::vector<int32_t> targets = {4, 0, -1};
+  const auto loss = [&](Context& context, const Variable& logits) {
+    return softmax_cross_entropy(logits, Tensor::from(context, targets, {3}));
+  };
+  check_gradient({{"x", {3, 5}}}, [&](Context& context, const Variables& in) -> Variables {
+    return {loss(context, tanh(in[0])), loss(context, reshape(exp(in[0]), {3, 5}))};
+  });
+  Context context(make_cpu_backend());
+  Variable x = leaf(context, {3, 5}, 1);
+  const std::vector<float> before = x.value().to_vector();
+  backward(loss(context, x));
+  CHECK(x.value().to_vector() == before);
+  // Logits that nobody else holds make room for their gradient.
+  const int64_t V = 1000, bytes = 3 * V * 4;
+  Variable features(Tensor::from(context, random_floats(6, 1), {3, 2}), true);
+  const Variable head(Tensor::from(context, random_floats(2 * V, 2), {V, 2}));
+  const Variable l = loss(context, linear(features, head));
+  context.memory().reset_peak();
+  const int64_t live = context.memory().live_total();
+  backward(l);
+  CHECK(context.memory().peak_total() < live + bytes);
+}
+
 TEST_CASE("what is saved: sums save nothing, a product what the gradients read") {
   Context context(make_cpu_backend());
   const int64_t bytes = 1000 * 4;
