@@ -13,6 +13,9 @@ namespace trencadis {
 class Linear : public Module {
  public:
   Linear(int64_t in, int64_t out, Initialiser weight_start, bool with_bias = true);
+  // Weights as spread as PyTorch's, 1/sqrt(3 in); biases zero.
+  Linear(int64_t in, int64_t out)
+      : Linear(in, out, Initialiser::normal(1 / std::sqrt(3.0f * static_cast<float>(in)))) {}
   Variable forward(const Variable& x) const { return linear(x, weight.variable, bias.variable); }
   // Without the bias, for a kernel that adds it itself.
   Variable product(const Variable& x) const { return linear(x, weight.variable); }

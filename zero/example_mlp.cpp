@@ -1,6 +1,5 @@
 // The four strategies on a small MLP, four ranks as threads of this process: the same loss and the
 // same bits, less memory.
-#include <thread>
 
 #include "dist/thread/thread_communicator.h"
 #include "layers/layers.h"
@@ -89,11 +88,9 @@ int main() {
   uint32_t digest_of_ddp = 0;
   bool all_same = true;
   for (int stage = 0; stage < kStages; ++stage) {
-    auto ranks = make_thread_communicators(kRanks);
     std::vector<Outcome> outcomes(kRanks);
-    std::vector<std::thread> threads;
-    for (size_t r = 0; r < kRanks; ++r) threads.emplace_back([&, r] { outcomes[r] = train(stage, *ranks[r]); });
-    for (std::thread& t : threads) t.join();
+    run_on_threads(kRanks,
+                   [&](Communicator& world) { outcomes[static_cast<size_t>(world.rank())] = train(stage, world); });
     const Outcome& o = outcomes[0];
     if (stage == 0) digest_of_ddp = o.digest;
     const bool same = o.digest == digest_of_ddp;

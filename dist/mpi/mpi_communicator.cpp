@@ -12,7 +12,9 @@
 #include <cstring>
 
 #include "dist/host_communicator.h"
+#include "dist/mpi/mpi_environment.h"
 #include "dist/mpi/requests.h"
+#include "dist/on_all_ranks.h"
 #include "runtime/storage.h"
 
 namespace trencadis {
@@ -263,6 +265,17 @@ std::unique_ptr<Communicator> make_mpi_world(CommOptions options, const AbortFla
   MPI_Comm comm = MPI_COMM_NULL;
   check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &comm), "MPI_Comm_dup");
   return make(comm, options, abort, context);
+}
+
+void run_on_mpi(const std::function<void(Communicator&)>& body, CommOptions options) {
+  MpiEnvironment mpi;
+  try {
+    body(*make_mpi_world(options));
+  } catch (const std::exception& error) {
+    if (mpi.size() == 1 || dynamic_cast<const AgreedMark*>(&error)) throw;
+    fmt::print(stderr, "rank {}: {}\n", mpi.rank(), error.what());
+    mpi.abort(1);
+  }
 }
 
 }  // namespace trencadis

@@ -8,6 +8,8 @@
 // talk to the others.
 #pragma once
 
+#include <functional>
+
 #include "dist/communicator.h"
 
 namespace trencadis {
@@ -18,5 +20,10 @@ namespace trencadis {
 // context they are plain memory that no tracker sees. size 1 has none.
 std::unique_ptr<Communicator> make_mpi_world(CommOptions options = {}, const AbortFlag* abort = nullptr,
                                              Context* context = nullptr);
+
+// Runs body(world) on this process, which is a rank of mpirun's job or a world of one, with an MpiEnvironment of its own:
+// what a main() calls that does nothing else under MPI. An error that this rank alone has is said, and ends the job with
+// exit code 1; one that all ranks have alike (Agreed) is thrown on.
+void run_on_mpi(const std::function<void(Communicator& world)>& body, CommOptions options = {});
 
 }  // namespace trencadis

@@ -6,6 +6,8 @@
 #include "dist/thread/thread_communicator.h"
 
 #include <cstring>
+#include <mutex>
+#include <thread>
 
 #include "dist/host_communicator.h"
 
@@ -227,6 +229,27 @@ std::vector<std::unique_ptr<Communicator>> make_thread_communicators(int size, C
   for (int rank = 0; rank < size; ++rank)
     ranks.push_back(std::make_unique<ThreadCommunicator>(group, rank, size, options, abort));
   return ranks;
+}
+
+void run_on_threads(int ranks, const std::function<void(Communicator&)>& body, CommOptions options) {
+  auto communicators = make_thread_communicators(ranks, options);
+  std::mutex mutex;
+  std::exception_ptr first;  // in time: the others' come of it
+  std::vector<std::thread> threads;
+  for (auto& communicator : communicators)
+    threads.emplace_back([&] {
+      try {
+        body(*communicator);
+      } catch (...) {
+        {
+          const std::lock_guard lock(mutex);
+          if (!first) first = std::current_exception();
+        }
+        communicator.reset();  // whoever waits for this rank must not wait for the timeout
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  if (first) std::rethrow_exception(first);
 }
 
 }  // namespace trencadis

@@ -5,6 +5,7 @@
 // Ranks read each other's buffers directly, but count elements as if they had sent them, exactly as dist/mpi does.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "dist/communicator.h"
@@ -14,5 +15,9 @@ namespace trencadis {
 // Element r is rank r's. One abort flag may stand for all ranks; it must outlive the communicators.
 std::vector<std::unique_ptr<Communicator>> make_thread_communicators(int size, CommOptions options = {},
                                                                      const AbortFlag* abort = nullptr);
+
+// Runs body(world) on `ranks` threads, each with its communicator, and returns when all have. Where ranks threw: throws
+// what the first of them threw; ranks that waited for it have then failed as well.
+void run_on_threads(int ranks, const std::function<void(Communicator& world)>& body, CommOptions options = {});
 
 }  // namespace trencadis

@@ -1,4 +1,5 @@
 // Ranks as threads: on_ranks() for test_dist, and what only this backend promises.
+#include <atomic>
 #include <thread>
 
 #include "dist/local/local_communicator.h"
@@ -54,6 +55,21 @@ TEST_CASE("thread: a rank that leaves makes those who wait for it fail at once")
       CHECK(contains(text, "destroyed its communicator"));
     });
   }
+}
+
+TEST_CASE("thread: run_on_threads runs every rank, and throws what the first to fail threw, at once") {
+  std::atomic<int> sum = 0;
+  run_on_threads(3, [&](Communicator& world) { sum += world.size() * 10 + world.rank(); });
+  CHECK(sum == 93);
+  const Stopwatch watch;
+  const std::string text = error_of([] {
+    run_on_threads(3, [](Communicator& world) {
+      if (world.rank() == 1) throw Error("rank 1 has no data");
+      world.barrier({"the others wait"});
+    });
+  });
+  CHECK(text == "rank 1 has no data");
+  CHECK(watch.seconds() < 1);
 }
 
 TEST_CASE("local: copies, sums onto, and counts nothing") {

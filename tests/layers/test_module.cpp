@@ -47,6 +47,13 @@ TEST_CASE("a root without a prefix, and a linear layer without a bias") {
   CHECK_FALSE(layer.bias.variable.defined());
 }
 
+TEST_CASE("a linear layer that nobody says more of begins as spread as PyTorch's") {
+  // U(-k, k) with k = 1/sqrt(in) has the standard deviation k/sqrt(3).
+  const Initialiser start = Linear(12, 5).weight.initialiser;
+  CHECK(start.kind == Initialiser::Kind::normal);
+  CHECK(start.stddev == doctest::Approx(1 / std::sqrt(12.0) / std::sqrt(3.0)));
+}
+
 TEST_CASE("a module has no memory until some is bound, and takes no more than its parameters") {
   Context context(make_cpu_backend({.poison = true}));
   Block block(small_block());
