@@ -196,9 +196,21 @@ void ZeroEngine::micro_batch(int64_t tokens, const std::function<Variable(const 
   for (UnitState& unit : rt_.units) {
     unit.pending_backwards = 0;
     gradients_complete(unit);
+    check_seen(unit);
   }
   if (rt_.last_micro_batch) finish_gradients();
   strategy_->finish_pass();
+}
+
+// What a parameter is given outside of its unit's regions lies in memory that nobody lent, and would never be stepped.
+void ZeroEngine::check_seen(const UnitState& unit) const {
+  for (const FlatSegment& segment : unit.layout->segments)
+    for (const FlatEntry& entry : segment.entries())
+      CHECK(
+          !entry.parameter->variable.gradient().defined(),
+          "{} was used outside of the regions of its unit '{}', where no stage sees its gradient; use it inside run() "
+          "(layers/unit_module.h)",
+          entry.parameter->name, unit.name());
 }
 
 // A unit that the last micro-batch did not use may still have gradients of earlier ones to reduce, or none at all.

@@ -132,6 +132,7 @@ class ZeroEngine final : public RegionObserver {
   void initialise_parameters();
   void check_equal_start();
   void gradients_complete(UnitState& unit);
+  void check_seen(const UnitState& unit) const;
   void finish_gradients();
   // The compute of a region, as a span of the trace.
   void begin_span();

@@ -83,5 +83,33 @@ TEST_CASE("an engine observes its model: the same bits in every stage, memory as
   }
 }
 
+TEST_CASE("a parameter that is used outside of its unit's regions is named, in every stage") {
+  struct Careless : UnitModule {
+    Linear inside{7, 7}, outside{7, 7};
+    Careless() {
+      add_unit("inside", inside);
+      add_unit("outside", outside);
+    }
+    Variable forward(const Variable& x) const { return outside.forward(run(inside, x)); }
+  };
+  for (int stage = 0; stage < kStages; ++stage) {
+    CAPTURE(stage);
+    const auto errors = errors_on_ranks(2, {}, [&](Communicator& world) {
+      Context context(make_cpu_backend({.poison = true}));
+      Careless model;
+      ZeroEngine engine(context, {&world}, model, make_adamw({}), {.stage = stage});
+      engine.micro_batch(2, [&](const Tensor& totals) {
+        return softmax_cross_entropy(model.forward(Variable(Tensor::zeros(context, {2, 7}))),
+                                     Tensor::from(context, std::vector<int32_t>{1, 6}, {2}), totals);
+      });
+    });
+    for (const std::string& error : errors) {
+      CAPTURE(error);
+      CHECK(error.find("outside") != std::string::npos);
+      CHECK((error.find("use it inside run()") != std::string::npos) == (stage < 3));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace trencadis::test
