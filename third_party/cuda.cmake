@@ -110,7 +110,8 @@ if(TRENCADIS_NVCC)
   if(CUDNN_FRONTEND_INCLUDE)
     set(TRENCADIS_CUDNN ON)
     add_library(third_party_cudnn INTERFACE)
-    target_include_directories(third_party_cudnn SYSTEM INTERFACE ${CUDNN_FRONTEND_INCLUDE} ${CUDNN_INCLUDE})
+    target_include_directories(third_party_cudnn SYSTEM INTERFACE $<BUILD_INTERFACE:${CUDNN_FRONTEND_INCLUDE}>
+                                                                  $<BUILD_INTERFACE:${CUDNN_INCLUDE}>)
     target_link_libraries(third_party_cudnn INTERFACE ${CUDNN_LIBRARY} ${CUDNN_NVRTC})
     # Graphs are not written to files, so the front end's copy of a JSON library is not wanted.
     target_compile_definitions(third_party_cudnn INTERFACE CUDNN_FRONTEND_SKIP_JSON_LIB)
