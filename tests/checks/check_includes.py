@@ -28,6 +28,7 @@ FOLDERS = {
     "optim": ["runtime"],
     "dist": ["runtime"],
     "zero": ["layers", "optim", "dist"],
+    "models": [],  # no sources but these, and examples
     "models/language_model.h": ["layers"],
     "models/family.h": ["models/language_model.h"],
     "models/gpt": ["models/family.h"],
