@@ -126,26 +126,33 @@ void HuggingFaceModel::list_tensors() {
 
 // ---- against the model ----
 
-const HuggingFaceModel::Tensor* HuggingFaceModel::find(const std::string& parameter) const {
+const HuggingFaceModel::Tensors::value_type* HuggingFaceModel::find(const std::string& parameter) const {
   auto found = tensors_.find(parameter);
-  if (found == tensors_.end() && parameter == names_->head && config_.tied) found = tensors_.find(names_->table);
-  return found == tensors_.end() ? nullptr : &found->second;
+  // Writers keep one of two tensors that are shared, and not all of them the same one.
+  if (found == tensors_.end() && config_.tied && (parameter == names_->head || parameter == names_->table))
+    found = tensors_.find(parameter == names_->head ? names_->table : names_->head);
+  return found == tensors_.end() ? nullptr : &*found;
 }
 
 std::string HuggingFaceModel::difference_of(const Parameter& parameter) const {
-  const Tensor* tensor = find(parameter.name);
-  if (!tensor) return fmt::format("\n  {} is missing", parameter.name);
-  const SafetensorsEntry& entry = *tensor->entry;
+  const auto* const found = find(parameter.name);
+  if (!found)
+    return fmt::format("\n  {} is missing{}", parameter.name,
+                       config_.tied && parameter.name == names_->table
+                           ? fmt::format(", and so is {}, which would do: they are tied", names_->head)
+                           : "");
+  const std::string& name = found->first;
+  const SafetensorsEntry& entry = *found->second.entry;
   std::string differences;
   Shape expected = hf::stored_shape(*names_, parameter.name, parameter.shape);
   const Shape stored(entry.shape.begin(), entry.shape.end());
   const bool first_positions = parameter.name == names_->positions && stored.size() == 2 && stored[0] > expected[0];
   if (first_positions) expected[0] = stored[0];  // the first rows are all that shorter sequences use
   if (stored != expected)
-    differences += fmt::format("\n  {} has shape ({}), expected ({})", parameter.name, fmt::join(entry.shape, ","),
+    differences += fmt::format("\n  {} has shape ({}), expected ({})", name, fmt::join(entry.shape, ","),
                                fmt::join(expected, ","));
   if (entry.dtype != "F32" && entry.dtype != "BF16" && entry.dtype != "F16")
-    differences += fmt::format("\n  {} has type {}; supported: F32, BF16, F16", parameter.name, entry.dtype);
+    differences += fmt::format("\n  {} has type {}; supported: F32, BF16, F16", name, entry.dtype);
   return differences;
 }
 
@@ -165,7 +172,7 @@ void HuggingFaceModel::check(LanguageModel& model) const {
       differences += fmt::format("\n  {} is not of this model", name);
     } else if (!config_.tied) {
       differences += fmt::format("\n  {} is apart from the table; give --untied", name);
-    } else if (const Tensor* table = find(names_->table); table && !equal(tensor, *table)) {
+    } else if (!equal(tensor, find(names_->table)->second)) {  // itself, where there is no table
       differences += fmt::format("\n  {} differs from {}, although tie_word_embeddings is true; set it to false in {}",
                                  name, names_->table, hf::kConfigFile);
     }
@@ -175,6 +182,7 @@ void HuggingFaceModel::check(LanguageModel& model) const {
 
 // To the bit, so that a NaN equals itself.
 bool HuggingFaceModel::equal(const Tensor& a, const Tensor& b) const {
+  if (a.entry == b.entry) return true;
   if (a.entry->shape != b.entry->shape || a.entry->dtype != b.entry->dtype) return false;
   std::vector<char> left(static_cast<size_t>(kBand)), right(left.size());
   for (int64_t done = 0; done < a.entry->bytes(); done += kBand) {
@@ -189,7 +197,8 @@ bool HuggingFaceModel::equal(const Tensor& a, const Tensor& b) const {
 // ---- reading ----
 
 void HuggingFaceModel::read(const Parameter& parameter, int64_t first, std::span<float> out) const {
-  const Tensor* tensor = find(parameter.name);
+  const auto* const found = find(parameter.name);
+  const Tensor* const tensor = found ? &found->second : nullptr;
   const auto count = static_cast<int64_t>(out.size());
   CHECK(tensor && tensor->entry->elements() >= parameter.size() && first >= 0 && first + count <= parameter.size(),
         "{}: elements [{}, {}) of {}; check() the model first", folder_, first, first + count, parameter.name);
@@ -200,7 +209,7 @@ void HuggingFaceModel::read(const Parameter& parameter, int64_t first, std::span
 }
 
 std::string HuggingFaceModel::describe(const Parameter& parameter, int64_t element, float value) const {
-  const Tensor& tensor = *find(parameter.name);
+  const Tensor& tensor = find(parameter.name)->second;
   const Shape& shape = tensor.entry->shape;
   if (names_->transposed(parameter.name)) element = element % shape[0] * shape[1] + element / shape[0];
   return fmt::format("{}: {}", files_[tensor.file].path(), describe_element(tensor.entry->name, shape, element, value));

@@ -50,11 +50,13 @@ class HuggingFaceModel {
     size_t file = 0;  // number in files_
     const SafetensorsEntry* entry = nullptr;
   };
+  using Tensors = std::map<std::string, Tensor>;
 
   void open_files();
   void open_shards(const std::string& index_path);
   void list_tensors();
-  const Tensor* find(const std::string& parameter) const;
+  // The tensor that holds a parameter, under its own name; where head and table are one, under the other's too.
+  const Tensors::value_type* find(const std::string& parameter) const;
   std::string difference_of(const Parameter& parameter) const;
   bool equal(const Tensor& a, const Tensor& b) const;
   // Elements [first, first + count) as they lie in the file.
@@ -65,7 +67,7 @@ class HuggingFaceModel {
   ModelConfig config_;
   const HuggingFaceNames* names_ = nullptr;  // of its family
   std::vector<SafetensorsReader> files_;
-  std::map<std::string, Tensor> tensors_;  // by the parameter's name, masks of attention left out
+  Tensors tensors_;  // by the parameter's name, masks of attention left out
 };
 
 // Writes the engine's parameters to `folder`, as dtype f32 or bf16, so that transformers 4 and 5 read it: into a

@@ -53,7 +53,7 @@ void load_initial_weights(const std::string& folder, LanguageModel& model, ZeroE
   if (is_checkpoint(folder)) {
     std::vector<std::string> notes;
     load_checkpoint(*find_checkpoint("--init-from", folder, false, world, notes), engine, context, world,
-                    /*with_states=*/false);
+                    /*with_states=*/false, /*as_saved=*/false);
     return;
   }
   on_all_ranks(world, [&] {

@@ -260,6 +260,78 @@ TEST_CASE("Hugging Face: the head, tied, beside the table, and apart") {
   CHECK(contains(check_error(headless), "lm_head.weight is missing"));
 }
 
+TEST_CASE("Hugging Face: a tied table under its name, as the head, or as both") {
+  const TempFolder temp;
+  // A golden folder whose table stands under other names: with and without "transformer.", and in shards.
+  const auto arranged = [&](const std::string& source, bool table, bool head,
+                            const std::function<void(RawTensor&)>& change) {
+    const std::string path = temp.path("arranged");
+    std::filesystem::remove_all(path);
+    std::filesystem::copy(golden_folder(source), path);
+    for (const auto& file : std::filesystem::directory_iterator(path))
+      std::filesystem::permissions(file, std::filesystem::perms::owner_all);
+    const std::string name = source == "bare" ? "wte.weight" : "transformer.wte.weight";
+    std::string file = "model.safetensors";
+    const std::string index_path = path + "/model.safetensors.index.json";
+    if (source == "sharded") {
+      Json index = file_json(index_path);
+      Json& map = index.at("weight_map");
+      file = map.at(name);
+      if (head) map["lm_head.weight"] = file;
+      if (!table) map.erase(name);
+      temp.write("arranged/model.safetensors.index.json", index.dump());
+    }
+    RawTensors tensors = load_tensors(path + "/" + file);
+    if (head) change(tensors["lm_head.weight"] = tensors.at(name));
+    if (!table) tensors.erase(name);
+    save_tensors(path + "/" + file, tensors);
+    return path;
+  };
+  const auto same = [](RawTensor&) {};
+  const auto untie = [](ModelConfig& config) { config.tied = false; };
+  for (const char* source : {"single", "bare", "sharded"}) {
+    CAPTURE(source);
+    const Json expected = file_json(golden_folder(source) + "/expected.json");
+    for (const auto& [table, head] : {std::pair{false, true}, {true, false}, {true, true}}) {
+      CAPTURE(table);
+      CAPTURE(head);
+      const std::string path = arranged(source, table, head, same);
+      CHECK(check_error(path) == "");
+      LoadedModel loaded(path);
+      CHECK(loaded.folder.config().tied);
+      CHECK(largest_difference(loaded.logits(expected.at("ids")), expected.at("logits")) < 1e-5);
+      ModelConfig apart = loaded.folder.config();
+      untie(apart);
+      LoadedModel copied(path, apart);  // the head starts as the table, whichever of them is there
+      CHECK(largest_difference(copied.logits(expected.at("ids")), expected.at("logits")) < 1e-5);
+      // Every rank its own slice.
+      CHECK(on_ranks(3, [&](Communicator& comm) {
+              EngineModel rank(comm, loaded.folder.config(), 3), original(comm, loaded.folder.config(), 3);
+              rank.start_from(HuggingFaceModel(path));
+              original.start_from(HuggingFaceModel(golden_folder(source)));
+              if (rank.engine.digest() != original.engine.digest()) throw Error("another model");
+            }) == std::vector<std::string>(3));
+    }
+    const std::string differs = arranged(source, true, true, [](RawTensor& head) { head.bytes[0] ^= 1; });
+    CHECK(
+        contains(check_error(differs), "lm_head.weight differs from wte.weight, although tie_word_embeddings is true"));
+    const std::string neither = check_error(arranged(source, false, false, same));
+    CHECK(contains(neither, "wte.weight is missing, and so is lm_head.weight, which would do: they are tied"));
+    const std::string narrow = check_error(arranged(source, false, true, [](RawTensor& head) {
+      head.dtype = "F64", head.bytes.assign(static_cast<size_t>(8 * head.shape[0] * head.shape[1]), 0);
+    }));
+    CHECK(contains(narrow, "lm_head.weight has type F64"));
+  }
+  // Not tied, the head is no table.
+  const std::string apart = arranged("single", false, true, same);
+  Json config = file_json(apart + "/config.json");
+  config["tie_word_embeddings"] = false;
+  temp.write("arranged/config.json", config.dump());
+  const std::string error = check_error(apart);
+  CHECK(contains(error, "\n  wte.weight is missing"));
+  CHECK(error.find("which would do") == std::string::npos);
+}
+
 TEST_CASE("Hugging Face: shorter sequences need the first positions only") {
   ModelConfig config = HuggingFaceModel(golden_folder("single")).config();
   config.block_size = 4;

@@ -114,7 +114,7 @@ std::optional<FoundCheckpoint> find_checkpoint(const std::string& asked, const s
 }
 
 std::string load_checkpoint(const FoundCheckpoint& found, ZeroEngine& engine, Context& context, Communicator& world,
-                            bool with_states) {
+                            bool with_states, bool as_saved) {
   const Clock::time_point start = Clock::now();
   std::vector<std::string> differences = model_differences(found.index, engine.layouts());
   std::vector<std::string> states;
@@ -127,7 +127,7 @@ std::string load_checkpoint(const FoundCheckpoint& found, ZeroEngine& engine, Co
                                         found.folder, fmt::join(differences, "\n  ")));
   on_all_ranks(world, [&] {
     CheckpointReader(found.folder, found.index)
-        .load(engine, context, with_states && !found.index.states.empty(), /*as_saved=*/with_states);
+        .load(engine, context, with_states && !found.index.states.empty(), as_saved);
   });
   const double seconds = seconds_since(start);
   return fmt::format("loaded {}: {:.1f} MB in {:.2f} s, of which {:.2f} s to check them{}", found.folder,

@@ -34,10 +34,10 @@ std::optional<FoundCheckpoint> find_checkpoint(const std::string& asked, const s
                                                Communicator& world, std::vector<std::string>& notes);
 
 // Fills the engine with a checkpoint. with_states = false: the values alone, as if they had just been initialised.
-// Throws Agreed<DataError> where it does not match the model, naming each difference, and for a value that is not finite:
-// a run goes on with those that it had when it saved, and no training starts from one. Returns what is to be said.
+// Throws Agreed<DataError> where it does not match the model, naming each difference, and for a value that is not finite
+// unless the run had it when it saved and as_saved is true: no training starts from one. Returns what is to be said.
 std::string load_checkpoint(const FoundCheckpoint& found, ZeroEngine& engine, Context& context, Communicator& world,
-                            bool with_states);
+                            bool with_states, bool as_saved = true);
 
 struct CheckpointOptions {
   int64_t keep_last = 2;                                    // checkpoints of this training; 0: all
