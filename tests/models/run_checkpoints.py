@@ -304,6 +304,13 @@ class Checkpoints(TrainGptCase):
         self.assertIn("step 3/", resumed)
         text = self.train("-x", 1, "-o", "new", "--init-from", "out/step-00000001", ranks=2, code=3)
         self.assertRegex(text, r"out/step-00000001/rank-000\d-of-0002.safetensors: values/\S+\[[\d,]+\] is -?inf, as it was")
+        # What was saved can be looked at elsewhere, and is no start from there either.
+        trencadis = pathlib.Path(PROGRAM).with_name("trencadis")
+        result = self.run_command([trencadis, "export", "out/step-00000001", "--to", "exported"])
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        self.assertIn(f"; {said[1]} elements are NaN or infinite", result.stdout)
+        self.assertIn("exported/model.safetensors: transformer.",
+                      self.train("-x", 1, "-o", "new", "--init-from", "exported", code=3))
 
     # -- failures -----------------------------------------------------------------------------------------------------
 
