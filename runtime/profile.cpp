@@ -126,7 +126,8 @@ class ProfilingKernels final : public Kernels {
     timed("unary_backward", 0, 3 * bytes_of(dy), [&] { kernels_.unary_backward(dx, dy, saved, op); });
   }
   void binary(View y, ConstView a, ConstView b, Binary op, const Loop& loop) override {
-    timed("binary", 0, 4 * real(loop.count() + loop.span(0) + loop.span(1)),
+    constexpr const char* names[] = {"add", "sub", "mul", "div"};
+    timed(names[static_cast<size_t>(op)], 0, 4 * real(loop.count() + loop.span(0) + loop.span(1)),
           [&] { kernels_.binary(y, a, b, op, loop); });
   }
   void binary_backward(View d, ConstView dy, ConstView a, ConstView b, Binary op, int operand,
