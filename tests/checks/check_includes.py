@@ -113,10 +113,11 @@ def backend_of(path):
 def may_include(path, target):
     """Whether the file `path` may include the project file `target`."""
     folder, other = listed_folder(path), listed_folder(target)
-    if folder is None or other is None:
+    example = EXAMPLES.search(path)
+    if other is None or (folder is None and not example):
         return False
-    if EXAMPLES.search(path) or "*" in FOLDERS[folder]:
-        return not (folder.startswith("models") and other == "tests")
+    if example or "*" in FOLDERS[folder]:
+        return not (path.startswith("models") and other == "tests")
     if other not in reachable(folder):
         return False
     backend, other_backend = backend_of(path), backend_of(target)
@@ -214,7 +215,7 @@ def planted():
         (project("layers/x.cpp", "runtime/tensor.h"), None),
         (project("runtime/cpu/x.cpp", "runtime/tensor.h"), None),
         (project("zero/x.cpp", "optim/adamw.h"), None),
-        (project("models/programs/train_gpt.cpp", "dist/mpi/mpi.h"), None),
+        (project("models/programs/train_command.cpp", "dist/mpi/mpi.h"), None),
         (project("tests/zero/x.cpp", "runtime/blas/gemm.h"), None),
         (project("tests/zero/x.cpp", "helper.h"), None),
         (project("tests/zero/x.cpp", "../helper.h"), None),
@@ -240,6 +241,9 @@ def planted():
         (project("layers/x.cpp", "runtime/blas/gemm.h"), bad("layers/x.cpp", "may not include")),
         (project("models/gpt/x.cpp", "zero/engine.h"), bad("models/gpt/x.cpp", "may not include")),
         (project("models/families.cpp", "models/gpt/gpt.h"), None),
+        (project("models/example_x.cpp", "models/gpt/gpt.h"), None),
+        (project("models/example_x.cpp", "tests/helper.h"), bad("models/example_x.cpp", "may not include")),
+        (project("models/x.cpp", "models/gpt/gpt.h"), bad("models/x.cpp", "may not include")),
         (project("models/hugging_face/x.cpp", "models/language_model.h"), None),
         (project("models/trainer/x.cpp", "models/options/options.h"), None),
         *((project(f"models/{folder}/x.cpp", target), bad(f"models/{folder}/x.cpp", "may not include"))
@@ -250,7 +254,7 @@ def planted():
               ("hugging_face", "models/gpt/gpt.h"), ("hugging_face", "models/trainer/trainer.h"),
               ("planner", "models/gpt/gpt.h"), ("report", "models/options/options.h"), ("trainer", "models/gpt/gpt.h"),
               ("report", "models/trainer/trainer.h"), ("trainer", "dist/mpi/mpi.h")]),
-        (project("models/programs/train_gpt.cpp", "tests/helper.h"), bad("models/programs/train_gpt.cpp", "may not include")),
+        (project("models/programs/train_command.cpp", "tests/helper.h"), bad("models/programs/train_command.cpp", "may not include")),
         (project("runtime/x.cpp", "tensor.h"), bad("runtime/x.cpp", "no path from the root")),
         (vendor("runtime/x.cpp", "runtime/tensor.h"), bad("runtime/x.cpp", "in quotes")),
         (vendor("zero/x.cpp", "mpi.h"), bad("zero/x.cpp", "MPI")),
