@@ -1,4 +1,4 @@
-// TrainOptions: everything a run is told, and the presets. Data: how it is read stands in options.h.
+// TrainOptions: everything a run is told, and the presets. Data: how it is read stands in options.h beside it.
 #pragma once
 
 #include <cstdint>

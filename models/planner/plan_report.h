@@ -1,4 +1,5 @@
-// --plan: what each ZeRO stage would cost, for this model or for a bare number of parameters, without running anything.
+// `trencadis plan`: what each ZeRO stage would cost, for this model or for a bare number of parameters, without running
+// anything.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +19,9 @@ struct PlanRequest {
   int64_t device_memory = 0;  // bytes of one rank; 0: not given
 };
 
-// A table with a row per stage, for Adam, then what SGD would hold, then what follows from it: the smallest stage that fits, when accumulation makes stage
-// 1 cheaper than 2, when sharding is not worth its traffic. GB are 10^9 bytes, as memory is sold.
+// A table with a row per stage, for Adam, then what SGD would hold, then what follows from it: the smallest stage that
+// fits, when accumulation makes stage 1 cheaper than 2, when sharding is not worth its traffic. GB are 10^9 bytes, as
+// memory is sold.
 std::string plan_report(const PlanRequest& request);
 
 }  // namespace trencadis

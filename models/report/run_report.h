@@ -17,8 +17,8 @@ struct RunReportOptions {
 
 class RunReport {
  public:
-  // Makes the folder and an earlier run's timeline.json unseen; its page stays until this run's takes its place. Throws DataError where it cannot be written: on rank 0
-  // alone, so to be called inside something like on_all_ranks.
+  // Makes the folder, and an earlier run's timeline.json unseen; its page stays until this run's takes its place. Throws
+  // DataError where it cannot be written: on rank 0 alone, so to be called inside something like on_all_ranks.
   // steps: how many this process will make.
   RunReport(RunReportOptions options, Context& context, Communicator& world, int64_t steps);
 

@@ -1,6 +1,6 @@
 // --init-from: weights that a new training starts from, instead of random numbers. They come from a Hugging Face folder
-// of GPT-2 (hugging_face.h), or from a checkpoint of this program, of which the optimizer's state is left where it is:
-// Adam starts at its first step, with moments of zero.
+// of any family (models/hugging_face), or from a checkpoint of this program (zero/checkpoint), of which the optimizer's
+// state is left where it is: Adam starts at its first step, with moments of zero.
 #pragma once
 
 #include <string>

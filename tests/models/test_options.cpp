@@ -1,4 +1,4 @@
-// models/trainer/options: the layers, the aliases, and that each wrong input is an error that helps.
+// models/options: the layers, the aliases, and that each wrong input is an error that helps.
 #include <set>
 #include <sstream>
 

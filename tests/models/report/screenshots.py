@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes the pictures that zero/README.md, models/trainer/README.md and the root README show, from runs made for them.
+"""Makes the pictures that zero/README.md, models/report/README.md and the root README show, from runs made for them.
 
     tests/models/report/screenshots.py [PATH_TO_TRAIN_GPT]
 
