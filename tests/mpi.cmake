@@ -5,6 +5,9 @@
 function(trencadis_mpi_test name target np)
   add_test(NAME ${name} COMMAND ${MPIEXEC_EXECUTABLE} --oversubscribe --allow-run-as-root ${MPIEXEC_NUMPROC_FLAG} ${np}
                                 $<TARGET_FILE:${target}> ${ARGN})
-  set_tests_properties(${name} PROPERTIES ENVIRONMENT "OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"
+  # A folder of its own for each job: they would race for Open MPI's in /tmp (models/train_gpt_case.py).
+  set(environment OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+                  OMPI_MCA_orte_tmpdir_base=${CMAKE_BINARY_DIR}/mpi/${name})
+  set_tests_properties(${name} PROPERTIES ENVIRONMENT "${environment}"
                                           PROCESSORS 2 TIMEOUT 120 LABELS mpi)
 endfunction()

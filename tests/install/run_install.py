@@ -6,9 +6,11 @@ there the project that stands beside this file, as its chapter (README.md) says.
 
 One compilation: of main.cpp.
 """
+import atexit
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -16,7 +18,10 @@ import unittest
 
 BUILD, GENERATOR = sys.argv[1:3]
 HERE = pathlib.Path(__file__).resolve().parent
-ENVIRONMENT = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "NO_COLOR": "1"}
+OF_MPI = tempfile.mkdtemp(prefix="mpi.")  # as in ../models/train_gpt_case.py
+atexit.register(shutil.rmtree, OF_MPI, ignore_errors=True)
+ENVIRONMENT = {**os.environ, "OMPI_MCA_orte_tmpdir_base": OF_MPI,
+               "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "NO_COLOR": "1"}
 MPIRUN = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np"]
 STEPS = 200
 

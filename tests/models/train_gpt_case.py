@@ -1,6 +1,7 @@
 """What the tests of train_gpt share: a folder and a text of their own, runs of a small model, and the processes of a
 job. A script that uses it is called with the path of train_gpt, and then unittest's arguments.
 """
+import atexit
 import os
 import pathlib
 import shutil
@@ -15,8 +16,14 @@ SMALL = ["--n-layer", "2", "--n-head", "2", "--n-embd", "20", "--block-size", "1
 SECONDS = 120  # nothing here takes longer, unless it hangs
 
 
+# Open MPI's jobs share a folder in /tmp, which the last one removes while the next is about to use it: jobs of tests that
+# run beside each other would fail to start.
+OF_MPI = tempfile.mkdtemp(prefix="mpi.")
+atexit.register(shutil.rmtree, OF_MPI, ignore_errors=True)
+
+
 def environment():
-    env = dict(os.environ)
+    env = dict(os.environ, OMPI_MCA_orte_tmpdir_base=OF_MPI)
     if os.geteuid() == 0:
         env.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
     return env

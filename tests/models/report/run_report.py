@@ -6,6 +6,7 @@
 Without Chromium the tests of the page are skipped, and say so. Screenshots that failed to please can be kept with
 TRENCADIS_SCREENSHOTS=folder.
 """
+import atexit
 import json
 import os
 import pathlib
@@ -32,8 +33,12 @@ SMALL = ["--n-layer", "4", "--n-head", "2", "--n-embd", "32", "--block-size", "1
 needs_browser = unittest.skipUnless(find_chromium(), "Chromium is not installed (apt-get install chromium)")
 
 
+OF_MPI = tempfile.mkdtemp(prefix="mpi.")  # as in ../train_gpt_case.py
+atexit.register(shutil.rmtree, OF_MPI, ignore_errors=True)
+
+
 def environment(**more):
-    env = dict(os.environ, **more)
+    env = dict(os.environ, OMPI_MCA_orte_tmpdir_base=OF_MPI, **more)
     if os.geteuid() == 0:
         env.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
     return env
