@@ -1,7 +1,7 @@
 # trencadis_mpi_test(name target np args...): a ctest entry that runs `target args...` under mpirun on np ranks.
 #
 # More ranks than cores are allowed, and root, because containers and CI machines have few cores and run as root. It
-# counts as two processors so that ctest does not start too much at once.
+# counts as four processors: ranks poll while they wait, so that two jobs would take each other's cores.
 function(trencadis_mpi_test name target np)
   add_test(NAME ${name} COMMAND ${MPIEXEC_EXECUTABLE} --oversubscribe --allow-run-as-root ${MPIEXEC_NUMPROC_FLAG} ${np}
                                 $<TARGET_FILE:${target}> ${ARGN})
@@ -9,5 +9,5 @@ function(trencadis_mpi_test name target np)
   set(environment OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
                   OMPI_MCA_orte_tmpdir_base=${CMAKE_BINARY_DIR}/mpi/${name})
   set_tests_properties(${name} PROPERTIES ENVIRONMENT "${environment}"
-                                          PROCESSORS 2 TIMEOUT 120 LABELS mpi)
+                                          PROCESSORS 4 TIMEOUT 120 LABELS mpi)
 endfunction()

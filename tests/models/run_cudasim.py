@@ -105,7 +105,7 @@ class Cudasim(TrainGptCase):
         text = self.run_model(GPU, "-x", 1, code=2, mpi=["-x", "TRENCADIS_SIM_DEVICES=1"])
         self.assertIn("this host has 1 GPU, and rank 1 is its rank number 2", text)
         self.assertIn("start no more ranks a host than it has GPUs", text)
-        self.assertEqual(text.count("train_gpt: "), 1, text)
+        self.assertEqual(text.count("train_gpt_cudasim: "), 1, text)
 
     @unittest.skipIf(os.path.exists("/dev/nvidiactl") or os.path.exists("/dev/dxg"), "there is a GPU")
     def test_without_a_gpu_device_cuda_is_refused_with_the_reason(self):

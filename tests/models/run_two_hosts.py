@@ -110,7 +110,7 @@ class TwoHosts(TrainGptCase):
             path.parent.mkdir(exist_ok=True)
             path.write_text(text)
             path.chmod(0o755)
-        program = self.folder / "build/release/bin/train_gpt"
+        program = self.folder / "build/release/bin/trencadis"
         program.parent.mkdir(parents=True)
         program.symlink_to(PROGRAM)
         (self.folder / "gpt.conf").write_text(CONFIG)
