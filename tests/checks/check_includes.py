@@ -113,11 +113,10 @@ def backend_of(path):
 def may_include(path, target):
     """Whether the file `path` may include the project file `target`."""
     folder, other = listed_folder(path), listed_folder(target)
-    example = EXAMPLES.search(path)
-    if other is None or (folder is None and not example):
+    if folder is None or other is None:
         return False
-    if example or "*" in FOLDERS[folder]:
-        return not (path.startswith("models") and other == "tests")
+    if EXAMPLES.search(path) or "*" in FOLDERS[folder]:
+        return not (folder.startswith("models") and other == "tests")
     if other not in reachable(folder):
         return False
     backend, other_backend = backend_of(path), backend_of(target)
