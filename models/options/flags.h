@@ -34,7 +34,8 @@ struct Flag {
   std::string title() const;
 };
 
-// One method per kind of value. `names`: the key, then aliases, with commas between.
+// One method per kind of value. `names`: the key, then aliases, with commas between. What a method returns may be changed
+// until the next flag is added.
 class FlagTable {
  public:
   // Heading of the flags that follow.

@@ -144,11 +144,12 @@ std::string train_help(const std::string& program, const FlagTable& table) {
              "  (more ranks than cores: mpirun --oversubscribe; cores left idle: mpirun --bind-to none)\n"
              "  {0} --preset gpt2 -i 'data/train_*.bin' -j data/val.bin -b 4 -d 16384\n"
              "  {0} --config run.conf --lr 3e-4          a file of settings, one of them changed\n\n"
-             "In long flags - and _ are the same. Later layers win: defaults, preset, config file, command line.\n"
+             "In long flags - and _ are the same. Later layers win: defaults, preset, sizes of\n"
+             "--init-from, config file, command line.\n"
              "[x]: the value if nothing is given.\n",
              program) +
          help_of(table, default_of) + presets_text() +
-         "\nExit codes: 0 done, 2 usage, 3 data, 4 diverged, 1 anything else.\n";
+         "\nExit codes: 0 done, 2 usage, 3 data or checkpoint, 4 diverged, 1 anything else.\n";
 }
 
 std::string plan_help(const std::string& program, const FlagTable& table) {

@@ -128,10 +128,9 @@ FlagTable train_flags(TrainOptions& o) {
     o.resume = value == "1" ? "auto" : value == "0" || value == "off" ? "" : value;
   };
   resume.get = [&o] { return o.resume; };
-  t.text(
-      "init-from", "DIR", o.init_from,
-      "start a new training from these weights: a Hugging Face folder of GPT-2 (config.json, model.safetensors), or a "
-      "checkpoint. Gives the model's sizes, too");
+  t.text("init-from", "DIR", o.init_from,
+         "start a new training from these weights: a Hugging Face folder (config.json, model.safetensors), or a "
+         "checkpoint. Gives the model's sizes, too");
   t.text("export", "DIR", o.export_dir, "at the end, write the model as a Hugging Face folder");
   t.text("metrics", "FILE", o.metrics, "a JSON object per step; 'off': none. Default: metrics.jsonl in out-dir");
   t.text("report", "FILE", o.report,

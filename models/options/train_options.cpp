@@ -9,17 +9,23 @@ namespace trencadis {
 
 const std::vector<Preset>& presets() {
   static const std::vector<Preset> all = {
-      // name, family, L, H, C, T, batch, steps, lr, warm-up, dropout.
+      // name, family, V, L, H, C, T, batch, steps, lr, warm-up, dropout.
       // tiny: made for a first minute; shakespeare-char: nanoGPT's; gpt2: llm.c's 124M run; learning rates of the
       // larger ones: Brown et al. 2020, table 2.1.
-      {"tiny", "gpt2", 4, 4, 128, 64, 12, 2000, 3e-3, 100, 0.0},
-      {"shakespeare-char", "gpt2", 6, 6, 384, 256, 64, 5000, 1e-3, 100, 0.2},
-      {"gpt2", "gpt2", 12, 12, 768, 1024, 4, 20000, 6e-4, 700, 0.0},
-      {"gpt2-medium", "gpt2", 24, 16, 1024, 1024, 4, 60000, 3e-4, 700, 0.0},
-      {"gpt2-large", "gpt2", 36, 20, 1280, 1024, 2, 60000, 2.5e-4, 700, 0.0},
-      {"gpt2-xl", "gpt2", 48, 25, 1600, 1024, 1, 60000, 2e-4, 700, 0.0},
+      {"tiny", "gpt2", 256, 4, 4, 128, 64, 12, 2000, 3e-3, 100, 0.0},
+      {"shakespeare-char", "gpt2", 256, 6, 6, 384, 256, 64, 5000, 1e-3, 100, 0.2},
+      {"gpt2", "gpt2", 50257, 12, 12, 768, 1024, 4, 20000, 6e-4, 700, 0.0},
+      {"gpt2-medium", "gpt2", 50257, 24, 16, 1024, 1024, 4, 60000, 3e-4, 700, 0.0},
+      {"gpt2-large", "gpt2", 50257, 36, 20, 1280, 1024, 2, 60000, 2.5e-4, 700, 0.0},
+      {"gpt2-xl", "gpt2", 50257, 48, 25, 1600, 1024, 1, 60000, 2e-4, 700, 0.0},
   };
   return all;
+}
+
+int64_t usual_vocab_size(const std::string& preset) {
+  for (const Preset& known : presets())
+    if (known.name == preset) return known.vocab_size;
+  return 256;
 }
 
 double tenth_of(double lr) {

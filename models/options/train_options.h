@@ -59,8 +59,8 @@ struct TrainOptions {
   std::string save_interval = "15min";  // "15min", steps, or "off"
   int64_t keep_last = 2;                // checkpoints of this training; 0: all
   std::string resume;                   // "auto", a path, or empty: from the start
-  std::string init_from;   // Hugging Face's folder or a checkpoint, whose weights a new training starts from
-  std::string export_dir;  // Hugging Face's folder to write at the end; empty: none
+  std::string init_from;   // a Hugging Face folder or a checkpoint, whose weights a new training starts from
+  std::string export_dir;  // a Hugging Face folder to write at the end; empty: none
   std::string metrics;     // empty: out_dir/metrics.jsonl; "off": none
   std::string report;      // empty: out_dir/report.html; "off": none
   std::string trace;       // empty: none
@@ -92,6 +92,7 @@ struct TrainOptions {
 // What a name stands for. Each value is a default below all that is said in words.
 struct Preset {
   std::string name, family;
+  int64_t vocab_size;  // of the data it was made for: what a plan assumes, a run takes its own data's
   int64_t n_layer, n_head, n_embd, block_size;
   int64_t batch_size, max_steps;
   double lr;
@@ -102,6 +103,7 @@ struct Preset {
 const std::vector<Preset>& presets();
 // `shown` names the flag or key in the UsageError where there is no such preset.
 void apply_preset(TrainOptions& options, const std::string& name, const std::string& shown = "--preset");
+int64_t usual_vocab_size(const std::string& preset);
 double tenth_of(double lr);  // min-lr where it is not given; rounded so that a tenth of 6e-4 prints as 6e-05
 
 }  // namespace trencadis

@@ -4,8 +4,7 @@
 #include "models/planner/plan_report.h"
 #include "models/programs/agree_on_options.h"
 #include "models/programs/program.h"
-#include "models/trainer/initial_weights.h"
-#include "models/trainer/trainer.h"
+#include "models/trainer/model_options.h"
 
 namespace trencadis {
 
@@ -13,10 +12,8 @@ std::string plan_text(const TrainOptions& options, int world) {
   PlanRequest request;
   request.world = options.plan_world > 0 ? static_cast<int>(options.plan_world) : world;
   request.parameters = options.plan_parameters;
-  // No data is opened for a plan; the presets named gpt2 stand for its tokens.
-  request.model = model_config(options, options.vocab_size > 0               ? options.vocab_size
-                                        : options.preset.starts_with("gpt2") ? 50257
-                                                                             : 256);
+  // No data is opened for a plan: the vocabulary is that of the data which the preset was made for.
+  request.model = model_config(options, options.vocab_size > 0 ? options.vocab_size : usual_vocab_size(options.preset));
   request.batch_size = options.batch_size;
   request.grad_accum = static_cast<int>(options.grad_accum);
   request.prefetch = static_cast<int>(options.prefetch);

@@ -9,7 +9,7 @@
 #include "models/programs/devices/choose_device.h"
 #include "models/programs/plan_command.h"
 #include "models/programs/program.h"
-#include "models/trainer/initial_weights.h"
+#include "models/trainer/model_options.h"
 #include "models/trainer/resume.h"
 #include "models/trainer/trainer.h"
 

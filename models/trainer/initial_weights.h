@@ -7,13 +7,9 @@
 
 #include "dist/communicator.h"
 #include "models/language_model.h"
-#include "models/options/train_options.h"
 #include "zero/engine.h"
 
 namespace trencadis {
-
-// The folder's sizes (layers, heads, channels, sequence, vocabulary, whether the head is tied). Not collective.
-void set_sizes_from(TrainOptions& options, const std::string& folder);
 
 // Collective. Throws Agreed<DataError> where the folder holds another model, naming each difference.
 void load_initial_weights(const std::string& folder, LanguageModel& model, ZeroEngine& engine, Context& context,

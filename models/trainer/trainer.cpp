@@ -10,6 +10,7 @@
 #include "models/report/profile_table.h"
 #include "models/report/summary.h"
 #include "models/trainer/initial_weights.h"
+#include "models/trainer/model_options.h"
 #include "models/trainer/sampling.h"
 
 namespace trencadis {
@@ -47,6 +48,7 @@ SaveOptions save_options(const TrainOptions& o) {
   save.interval_seconds = o.save_seconds();
   save.keep_last = o.keep_last;
   save.config = settings_of(o);
+  save.config.emplace_back(kFamilySetting, o.family);
   return save;
 }
 
@@ -55,20 +57,6 @@ RunReportOptions report_options(const TrainOptions& o) {
 }
 
 }  // namespace
-
-ModelConfig model_config(const TrainOptions& o, int64_t vocab_size) {
-  ModelConfig config;
-  config.family = o.family;
-  config.n_layer = o.n_layer;
-  config.n_head = o.n_head;
-  config.n_embd = o.n_embd;
-  config.block_size = o.block_size;
-  config.vocab_size = vocab_size;
-  config.tied = !o.untied;
-  config.dropout = static_cast<float>(o.dropout);
-  config.activation_checkpointing = o.activation_checkpointing;
-  return config;
-}
 
 Trainer::Trainer(const TrainOptions& options, Context& context, Communicator& world, Communicator& group,
                  Progress progress, const FoundCheckpoint* resumed, Profile* profile)

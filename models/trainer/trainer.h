@@ -1,4 +1,4 @@
-// Trainer: one training run, on one of its ranks. It owns nothing that teaches; it wires data,
+// Trainer: one training run, on one of its ranks. It computes nothing itself: it wires data,
 // model, engine and reports.
 #pragma once
 
@@ -15,9 +15,6 @@
 #include "zero/engine.h"
 
 namespace trencadis {
-
-// The model that the options describe.
-ModelConfig model_config(const TrainOptions& options, int64_t vocab_size);
 
 class Trainer {
  public:

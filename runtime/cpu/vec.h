@@ -355,8 +355,8 @@ struct Reduced {
   const float inf = std::numeric_limits<float>::infinity();
   const I32 tiny = x < F32(std::numeric_limits<float>::min());
   const F32 normal = select(tiny, x * 0x1p23f, x);
-  // x = m 2^e with m in [sqrt(1/2), sqrt(2)): subtracting the bits of sqrt(1/2) leaves e in the exponent's place.
-  const I32 from_root = bits(normal) - I32(0x3f3504f3);
+  // |x| = m 2^e with m in [sqrt(1/2), sqrt(2)): subtracting the bits of sqrt(1/2) leaves e in the exponent's place.
+  const I32 from_root = (bits(normal) & I32(0x7fffffff)) - I32(0x3f3504f3);
   const F32 m = from_bits((from_root & I32(0x007fffff)) + I32(0x3f3504f3));
   const I32 exponent = (from_root >> 23) - (tiny & I32(23));
   // An integer that small, as a float: in the low bits of 1.5 * 2^23.

@@ -88,6 +88,8 @@ class Trencadis(TrainGptCase):
                 for name in ("later", "at_the_end"):
                     config = json.loads((self.folder / name / "config.json").read_text())
                     self.assertEqual((config["vocab_size"], config["n_embd"], config["model_type"]), (256, 20, "gpt2"))
+        index = json.loads((self.folder / "out/step-00000003/index.json").read_text())
+        self.assertEqual(dict(index["config"])["family"], "gpt2")  # what later families are told apart by
         self.command("export", "out", "--to", "half", "--export-dtype", "bf16")
         self.assertEqual(json.loads((self.folder / "half/config.json").read_text())["dtype"], "bfloat16")
         values = len(expected) - (8 + int.from_bytes(expected[:8], "little"))

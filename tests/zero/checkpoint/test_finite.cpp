@@ -47,8 +47,8 @@ void poke(Rank& rank, const Poke& at) {
   });
 }
 
-// All state of all parameters, as the ranks together hold it: "exp_avg/u0.p1" -> elements.
-Values state_of(Rank& rank, std::mutex& mutex, Values& into) {
+// Adds what this rank owns to all state of all parameters, as the ranks together hold it: "0/u0.p1" -> elements.
+void add_state_of(Rank& rank, std::mutex& mutex, Values& into) {
   rank.engine->visit_state(StateExtent::owned, [&](const StateSlice& slice) {
     std::vector<float> values(static_cast<size_t>(slice.memory.size));
     rank.context.copy_to_host(values.data(), slice.memory);
@@ -57,7 +57,6 @@ Values state_of(Rank& rank, std::mutex& mutex, Values& into) {
     whole.resize(static_cast<size_t>(slice.parameter.size()));
     std::copy(values.begin(), values.end(), whole.begin() + slice.first);
   });
-  return into;
 }
 
 struct Saved {
@@ -74,7 +73,7 @@ Saved save(const std::string& folder, int world, int stage, const std::vector<Po
   std::mutex mutex;
   run(config_of(world, stage), [&](Rank& rank) {
     for (const Poke& at : pokes) poke(rank, at);
-    state_of(rank, mutex, saved.state);
+    add_state_of(rank, mutex, saved.state);
     const CheckpointFile file = write_shard(*rank.engine, rank.context, folder, saved.index, rank.comm.rank(), world);
     const std::lock_guard lock(mutex);
     saved.index.files[static_cast<size_t>(rank.comm.rank())] = file;
@@ -92,7 +91,7 @@ std::vector<std::string> load(const std::string& folder, const CheckpointIndex& 
   return errors_on_ranks(world, config.comm, [&](Communicator& comm) {
     Rank rank(config, comm);
     CheckpointReader(folder, index).load(*rank.engine, rank.context, with_states, as_saved);
-    if (state) state_of(rank, mutex, *state);
+    if (state) add_state_of(rank, mutex, *state);
   });
 }
 
