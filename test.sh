@@ -80,27 +80,54 @@ quietly() {
   return $status
 }
 
-test_preset() {
-  local preset=$1 target=all begin=$SECONDS filter=()
+# build_preset NAME [COMMAND...]: configures and builds what the preset's tests need; COMMAND runs the build.
+build_preset() {
+  local preset=$1 target=all
+  shift
   case "$preset" in
     asan) target=unit_tests ;;
     tsan) target=thread_tests ;;
   esac
-  if [ $quick = yes ]; then
-    target=unit_tests filter=(-L quick)
-  fi
+  [ $quick = no ] || target=unit_tests
   mkdir -p "build/$preset"
-  echo "== $preset: building"
   quietly "build/$preset/configure.log" cmake --preset "$preset" -DTRENCADIS_FETCH_CUDA_HEADERS=ON \
     -DTRENCADIS_FETCH_CUDNN_FRONTEND=ON || return 1
-  quietly "build/$preset/build.log" cmake --build "build/$preset" -j "$cores" --target $target || return 1
-  local built=$((SECONDS - begin)) status=0
-  echo "== $preset: built in $built s, testing"
-  # Twice as many at once as there are cores: many entries wait for processes to start and end (tests/script.cmake).
+  quietly "build/$preset/build.log" "$@" cmake --build "build/$preset" -j "$cores" --target $target
+}
+
+# Many tests wait for processes to start and to end. What they leave of the cores builds the next preset: at a priority
+# below that of any test, in a process group of its own, which ends with this script.
+building=
+build_beside_the_tests() {
+  local idle=(nice -n 19)
+  ! command -v chrt >/dev/null || idle=(chrt --idle 0)
+  set -m
+  build_preset "$1" "${idle[@]}" &
+  building=$!
+  set +m
+}
+trap '[ -z "$building" ] || kill -- "-$building" 2>/dev/null || true' EXIT
+
+# test_preset NAME [NEXT]: builds NAME, unless that is under way, and tests it while NEXT is built.
+test_preset() {
+  local preset=$1 begin=$SECONDS status=0 filter=()
+  [ $quick = no ] || filter=(-L quick)
+  echo "== $preset: building"
+  if [ -n "$building" ]; then
+    wait "$building" || status=$?
+    building=
+  else
+    build_preset "$preset" || status=$?
+  fi
+  [ $# -eq 1 ] || build_beside_the_tests "$2"
+  [ $status -eq 0 ] || return 1
+  local built=$((SECONDS - begin))
+  echo "== $preset: built after $built s, testing"
+  # Twice as many at once as there are cores (tests/script.cmake).
   ctest --preset "$preset" -j $((2 * cores)) --output-junit "$PWD/build/$preset/tests.xml" "${filter[@]}" </dev/null || status=$?
   local tested=$((SECONDS - begin - built))
   printf 'built %d\ntested %d\n' "$built" "$tested" >"build/$preset/seconds.txt"
-  parts+=("$preset built in $built s, tested in $tested s")
+  parts+=("$preset built after $built s, tested in $tested s")
   return $status
 }
 
@@ -124,8 +151,8 @@ fi
 
 failed=()
 parts=()
-for preset in "${presets[@]}"; do
-  test_preset "$preset" || failed+=("$preset")
+for i in "${!presets[@]}"; do
+  test_preset "${presets[@]:i:2}" || failed+=("${presets[i]}")
 done
 [ ${#parts[@]} -eq 0 ] || printf 'test.sh: %s\n' "${parts[@]}"
 if [ ${#failed[@]} -gt 0 ]; then
