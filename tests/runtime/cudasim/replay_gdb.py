@@ -27,7 +27,8 @@ def replay(program, commands):
         arguments += ["-ex", "echo " + (PROMPT + command).replace(" ", "\\040") + "\\n", "-ex", command]
     result = subprocess.run(arguments + [program], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                             stderr=subprocess.STDOUT, text=True, timeout=100, check=False)
-    text = re.sub(r"(?:/[\w.@+-]+)+/(\w+\.(?:cu|cpp|h))", r"\1", result.stdout)
+    # Folders go: absolute ones, and those that ccache with a base_dir has made relative.
+    text = re.sub(r"(?:\.\.)?(?:/[\w.@+-]+)+/(\w+\.(?:cu|cpp|h))", r"\1", result.stdout)
     text = re.sub(r"0x[0-9a-f]{9,}|(?<= at )0x[0-9a-f]+", "0x...", text)
     return [line.rstrip() for line in text.split("\n") if not NOISE.search(line)]
 
