@@ -2,24 +2,17 @@
 // parameters whose memory comes and goes between the moments, as under ZeRO-3.
 #include "autograd/ops/ops.h"
 #include "autograd/region.h"
+#include "autograd/region_log.h"
 #include "runtime/kernel_test.h"
 
 namespace trencadis::test {
 namespace {
 
 using Variables = std::vector<Variable>;
-using Log = std::vector<std::string>;
 
-struct Recorder : RegionObserver {
-  Log log;
-  void before_forward(const RegionUse& use) override { note("before_forward", use); }
-  void after_forward(const RegionUse& use) override { note("after_forward", use); }
-  void before_backward(const RegionUse& use) override { note("before_backward", use); }
-  void after_backward(const RegionUse& use) override { note("after_backward", use); }
-
- private:
-  void note(const char* moment, const RegionUse& use) {
-    log.push_back(fmt::format("{} {}{}", moment, use.name, use.recording ? "" : " (not recording)"));
+struct Recorder : RegionLog {
+  std::string line(const char* moment, const RegionUse& use) const override {
+    return fmt::format("{} {}{}", moment, use.name, use.recording ? "" : " (not recording)");
   }
 };
 

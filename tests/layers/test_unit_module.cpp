@@ -1,4 +1,5 @@
 // UnitModule: which parameters make a unit, what an observer hears of its uses, and that nothing of it changes a value.
+#include "autograd/region_log.h"
 #include "layers/layers.h"
 #include "layers/unit_module.h"
 #include "runtime/kernel_test.h"
@@ -6,18 +7,9 @@
 namespace trencadis::test {
 namespace {
 
-using Log = std::vector<std::string>;
-
-struct Recorder : RegionObserver {
-  Log log;
-  void before_forward(const RegionUse& use) override { note("before_forward", use); }
-  void after_forward(const RegionUse& use) override { note("after_forward", use); }
-  void before_backward(const RegionUse& use) override { note("before_backward", use); }
-  void after_backward(const RegionUse& use) override { note("after_backward", use); }
-
- private:
-  void note(const char* moment, const RegionUse& use) {
-    log.push_back(fmt::format("{} {} {}{}", moment, use.unit, use.name, use.backward_follows ? ", backward next" : ""));
+struct Recorder : RegionLog {
+  std::string line(const char* moment, const RegionUse& use) const override {
+    return fmt::format("{} {} {}{}", moment, use.unit, use.name, use.backward_follows ? ", backward next" : "");
   }
 };
 
